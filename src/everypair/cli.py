@@ -37,18 +37,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     everypair ...
     0
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with _keyboard_interrupts_raised():
             from everypair.experiments.commands import app
 
-            code = app(given or ["--help"], prog_name="everypair", standalone_mode=False)
+            code = app(words or ["--help"], prog_name="everypair", standalone_mode=False)
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else int(error.code is not None)
     except KeyboardInterrupt:
         return _fail("interrupted.", 130)
     except Exception as error:
-        if "--debug" in given:
+        if "--debug" in words:
             raise
         return _report(error)
     # Typer returns 130 on Ctrl-C. Commands that print a message of their own raise SystemExit.
@@ -96,8 +96,8 @@ def _usage_error(error: Any) -> str:
     Typer validates numbers with pydantic, whose messages leave the value out.
     """
     message: str = error.format_message().rstrip(".")
-    found: list[Any] = getattr(error.__cause__, "errors", list)()
-    value = repr(found[0]["input"]) if found else ""
+    errors: list[Any] = getattr(error.__cause__, "errors", list)()
+    value = repr(errors[0]["input"]) if errors else ""
     return message if value in message else f"{message}; got {value}"
 
 

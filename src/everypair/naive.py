@@ -285,14 +285,14 @@ def kept_share(ascending: Floats, w: Floats, share: float) -> Floats:
 
     A share of 0 keeps the lowest rows of positive weight.
     """
-    kept = np.zeros_like(w)
+    shares = np.zeros_like(w)
     for value in np.unique(ascending[w > 0.0]):
-        tied, before = ascending == value, w[ascending < value].sum()
+        is_tied, before = ascending == value, w[ascending < value].sum()
         if share == 0.0:
-            kept[tied] = before == 0.0
+            shares[is_tied] = before == 0.0
         else:
-            kept[tied] = np.clip((share * w.sum() - before) / w[tied].sum(), 0.0, 1.0)
-    return kept
+            shares[is_tied] = np.clip((share * w.sum() - before) / w[is_tied].sum(), 0.0, 1.0)
+    return shares
 
 
 def _softplus(u: Floats) -> Floats:

@@ -76,8 +76,8 @@ class ClassMoments(Part):
     def _apart(self, of_negatives: Array, of_positives: Array) -> Number:
         """Return the distance d of each row from one of two places."""
         xp, rows = self.xp, self._rows
-        apart = two_sum(rows.x, -xp.where(rows.positive, of_positives, of_negatives))
-        return each(lambda part: xp.where(rows.positive, -part, part), apart)
+        distance = two_sum(rows.x, -xp.where(rows.positive, of_positives, of_negatives))
+        return each(lambda part: xp.where(rows.positive, -part, part), distance)
 
     def _of_classes(self, a: Number) -> list[Number]:
         return self._rows.runs.class_totals(a, self._rows.positive)

@@ -226,10 +226,10 @@ class Arrays:
         a = each(lambda part: self.where(inside, part, 0.0), a)
         n = self.floor(a.high * (1.0 / math.log(2.0)) + 0.5)
         # The first part of log(2) has so few bits that its product with n is exact.
-        rest = self.plus(Number(a.high - n * _LOG2[0]), self.two_product(n, n * 0.0 + _LOG2[1]))
+        excess = self.plus(Number(a.high - n * _LOG2[0]), self.two_product(n, n * 0.0 + _LOG2[1]))
         if a.low is not None:
-            rest = self.plus(rest, Number(a.low))
-        r = each(lambda part: part / 16.0, rest)
+            excess = self.plus(excess, Number(a.low))
+        r = each(lambda part: part / 16.0, excess)
         h = r.high
         p = self.plus(r, Number(h * h * (0.5 + h * (1 / 6 + h * (1 / 24 + h / 120)))))
         for _ in range(4):

@@ -135,8 +135,8 @@ def exponential_sums(
 
         of_u, of_added = columns(u), list(zip(*map(columns, added), strict=True))
         shape = (m, n_tracks, n_powers, n_columns)
-        nothing = apply(lambda a: xp.zeros_like(xp.broadcast(a, shape)), of_added[0][0])
-        sums: Sums = [nothing] * len(factors)
+        zeros = apply(lambda a: xp.zeros_like(xp.broadcast(a, shape)), of_added[0][0])
+        sums: Sums = [zeros] * len(factors)
         if n > length:
             for row in zip(of_u, of_added, strict=True):
                 sums = step(sums, *row)

@@ -64,14 +64,14 @@ class ExponentialTerm(Part):
             product = xp.choose(is_finite, product, Number(infinite, xp.zeros_like(infinite)))
         return each(lambda part: xp.where(sums.high != 0.0, part, 0.0), product)
 
-    def _extremes(self, alive: Array) -> list[Array]:
+    def _extremes(self, has_weight: Array) -> list[Array]:
         """Return the largest score of the negatives and the smallest of the positives of groups.
 
         They are 0 where there is none.
         """
         xp, rows, extremes = self.xp, self._rows, []
         for of_class, sign in ((~rows.positive, 1.0), (rows.positive, -1.0)):
-            x = xp.where(alive & of_class, sign * rows.x, -float("inf"))
+            x = xp.where(has_weight & of_class, sign * rows.x, -float("inf"))
             start = rows.runs.start
             largest = xp.max(x) if start is None else xp.group_max(x, start)
             extremes.append(xp.where(xp.isfinite(largest), sign * largest, 0.0))

@@ -109,21 +109,21 @@ def evaluate(
     def add_level(bit: Any, sums: PairSums) -> PairSums:
         positive = ((ranks >> bit) & 1) == 1
         groups = xp.running_count(is_head | _changes(xp, ranks >> (bit + 1)))
-        found = pair_sums.evaluate(
+        result = pair_sums.evaluate(
             xp, x, positive, xp.where(positive, *weights) if weighted else None, groups, z, terms,
             mean=True, grad=grad, hess=hess,
         )  # fmt: skip
-        share = found.pair_weight / size / size
+        share = result.pair_weight / size / size
         arrays = (
             None if total is None else total + share[..., None] * clamped(part)
-            for total, part in zip(sums[2:], found[2:], strict=True)
+            for total, part in zip(sums[2:], result[2:], strict=True)
         )
-        value, pair_weight = sums.value + share * found.value, sums.pair_weight + share
+        value, pair_weight = sums.value + share * result.value, sums.pair_weight + share
         return PairSums(value, pair_weight, *arrays)
 
     zero, zeros = xp.zeros_like(x[..., 0]), xp.zeros_like(x)
-    asked = (grad, hess, vector is not None)
-    start = PairSums(zero, zero, *(zeros if wanted else None for wanted in asked))
+    requested = (grad, hess, vector is not None)
+    start = PairSums(zero, zero, *(zeros if is_requested else None for is_requested in requested))
     total = xp.repeat(n_bits, add_level, start)
     pair_weight = total.pair_weight
     averaged = (pair_weight > 0.0) & mean

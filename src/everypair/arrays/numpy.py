@@ -45,12 +45,12 @@ def evaluate(
         # and the surrogate by that to the power of its lowest degree.
         lowest = next(k for k in (0, 1, 2) if k == 2 or any(term[k + 1] for term in pair_terms))
         of_value, of_slope, of_bend = (_LARGER ** (lowest - k) for k in (0, 1, 2))
-        larger = tuple(
+        larger_terms = tuple(
             KnotTerm(shift * _LARGER, b0 * of_value, b1 * of_slope, b2 * of_bend, truncated)
             for shift, b0, b1, b2, truncated in pair_terms
         )
         value, pair_weight, slopes, bends, products = evaluate(
-            scores * _LARGER, positive, weights, offsets, vector, larger,
+            scores * _LARGER, positive, weights, offsets, vector, larger_terms,
             mean=mean, grad=grad, hess=hess,
         )  # fmt: skip
         with np.errstate(all="ignore"):
@@ -63,17 +63,17 @@ def evaluate(
             )
     if weights is not None and offsets is not None:
 
-        def solve(rows: slice, scaled: Floats) -> tuple[Any, ...]:
+        def solve(rows: slice, group_weights: Floats) -> tuple[Any, ...]:
             of_rows = None if vector is None else vector[rows]
             return evaluate(
-                scores[rows], positive[rows], scaled, None, of_rows, pair_terms,
+                scores[rows], positive[rows], group_weights, None, of_rows, pair_terms,
                 mean=False, grad=grad, hess=hess,
             )  # fmt: skip
 
         if uneven_groups.are_uneven(positive, weights, offsets):
-            found: tuple[Any, Any, Any, Any, Any]
-            found = uneven_groups.sum_over_groups(solve, positive, weights, offsets, mean)
-            return found
+            result: tuple[Any, Any, Any, Any, Any]
+            result = uneven_groups.sum_over_groups(solve, positive, weights, offsets, mean)
+            return result
     compensated = pair_sums.needs_low_parts(
         pair_terms,
         wide=scores.dtype == np.float64,
@@ -103,8 +103,8 @@ def concordance(
     """
     if weights is not None and offsets is not None:
 
-        def solve(rows: slice, scaled: Floats) -> tuple[Any, ...]:
-            return concordance(scores[rows], positive[rows], scaled, None)
+        def solve(rows: slice, group_weights: Floats) -> tuple[Any, ...]:
+            return concordance(scores[rows], positive[rows], group_weights, None)
 
         if uneven_groups.are_uneven(positive, weights, offsets):
             share, pair_weight = uneven_groups.sum_over_groups(
@@ -216,8 +216,8 @@ class NumpyArrays(Arrays):
     @staticmethod
     def keep_bits(a: Array, dropped: int) -> Array:
         """See `Arrays`."""
-        kept: Array = (a.view(np.int64) & -(1 << dropped)).view(np.float64)
-        return kept
+        result: Array = (a.view(np.int64) & -(1 << dropped)).view(np.float64)
+        return result
 
     @staticmethod
     def order(keys: list[Array]) -> Array:

@@ -118,8 +118,8 @@ def evaluate(
     product = None
     if z is not None:
         along = z if rows.w is None else xp.times(Number(rows.w), z)
-        others = reduce(xp.plus, (part.sums(along, [2], Targets())[0] for part in parts))
-        product = in_batch(xp.minus(xp.times(z, total[2]), others).high, batch.unit)
+        partner_sums = reduce(xp.plus, (part.sums(along, [2], Targets())[0] for part in parts))
+        product = in_batch(xp.minus(xp.times(z, total[2]), partner_sums).high, batch.unit)
     return PairSums(
         finished(value)[..., 0],
         _true_pair_weight(xp, batch)[..., 0],

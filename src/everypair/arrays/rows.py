@@ -153,8 +153,8 @@ class ScaledRows(NamedTuple):
 def by_group(xp: Arrays, groups: Array, *arrays: Array) -> tuple[Any, ...]:
     """Return the order of rows by group, their runs, and the groups and other arrays in order."""
     order = xp.order([groups])
-    groups, *others = (None if a is None else xp.gather(a, order) for a in (groups, *arrays))
-    return order, Runs(xp, xp.row_numbers(groups), *xp.bounds(groups)), groups, *others
+    groups, *columns = (None if a is None else xp.gather(a, order) for a in (groups, *arrays))
+    return order, Runs(xp, xp.row_numbers(groups), *xp.bounds(groups)), groups, *columns
 
 
 def prepare(

@@ -80,8 +80,8 @@ class SortedMoments(Part):
         if terms.far is not None:
             before = each(lambda part: part[0, :1], tracks.runs.before(masses))
             beyond = each(lambda part: part[:1], self._beyond)
-            left_out = self._total(xp.times(self._excess, before), beyond)
-            loss = xp.plus(loss, xp.sum_of_terms(xp.scaled(left_out, terms.far)))
+            remainder = self._total(xp.times(self._excess, before), beyond)
+            loss = xp.plus(loss, xp.sum_of_terms(xp.scaled(remainder, terms.far)))
         rows = [self._of_rows(self._tracks, moment) for moment in moments[: of_rows + 1]]
         return loss, self._contracted(rows, orders)
 
@@ -107,9 +107,9 @@ class SortedMoments(Part):
         sums = self._contracted(rows, orders)
         if 0 in orders and terms.far is not None:
             step = self._step(tracks, self._excess, each(lambda part: part[:, :1], masses))
-            left_out = self._in_batch(self._of_rows(tracks, xp.prefix(step, tracks.runs)))
+            remainder = self._in_batch(self._of_rows(tracks, xp.prefix(step, tracks.runs)))
             value = orders.index(0)
-            sums[value] = xp.plus(sums[value], xp.scaled(left_out, terms.far))
+            sums[value] = xp.plus(sums[value], xp.scaled(remainder, terms.far))
         return sums
 
     def _by_class(self, w: Number, tracks: Tracks) -> Number:

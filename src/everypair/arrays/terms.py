@@ -46,17 +46,17 @@ def split(
     polynomial in -d where d <= 0. Then no sum has both, and no digits are lost.
     """
     hinged = sorted((term for term in terms if term[4]), key=lambda term: -term[0])
-    others = [term for term in terms if not term[4]]
+    plain_terms = [term for term in terms if not term[4]]
     everywhere = below = None
-    if others:  # their shift is the margin, so their coefficients add up
-        c0, c1, c2 = (math.fsum(b) for b in list(zip(*others, strict=True))[1:4])
-        whole = KnotTerm(others[0][0], c0, c1, c2, False)
-        if hinged and _cancels(whole, hinged):
-            above = _expanded_at(whole, hinged[0][0])
+    if plain_terms:  # their shift is the margin, so their coefficients add up
+        c0, c1, c2 = (math.fsum(b) for b in list(zip(*plain_terms, strict=True))[1:4])
+        total = KnotTerm(plain_terms[0][0], c0, c1, c2, False)
+        if hinged and _cancels(total, hinged):
+            above = _expanded_at(total, hinged[0][0])
             hinged.insert(0, above)
             below = _one_term(above._replace(b1=-above.b1))
         else:
-            everywhere = _one_term(whole)
+            everywhere = _one_term(total)
     if not hinged:
         return None, everywhere, None
     shift, *coefficients, _ = zip(*hinged, strict=True)
@@ -75,12 +75,12 @@ def _one_term(term: KnotTerm) -> Polynomials:
     return Polynomials((shift,), b0, b1, b2)
 
 
-def _cancels(whole: KnotTerm, hinged: list[KnotTerm]) -> bool:
-    """Return whether the sum of all terms has a lower degree beyond all knots than `whole`."""
-    terms = [whole, *hinged]
+def _cancels(total: KnotTerm, hinged: list[KnotTerm]) -> bool:
+    """Return whether the sum of all terms has a lower degree beyond all knots than `total`."""
+    terms = [total, *hinged]
     if not math.isfinite(hinged[0][0]) or math.fsum(term[3] for term in terms) != 0.0:
         return False
-    return whole.b2 != 0.0 or (whole.b1 != 0.0 and _slope_beyond(terms) == 0.0)
+    return total.b2 != 0.0 or (total.b1 != 0.0 and _slope_beyond(terms) == 0.0)
 
 
 def _expanded_at(term: KnotTerm, shift: float) -> KnotTerm:

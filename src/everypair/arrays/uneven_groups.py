@@ -56,11 +56,11 @@ def sum_over_groups(
         Whether to divide by the weight of all pairs.
     """
     powers = _powers(positive, weights, offsets)
-    found = [
+    sums_of_groups = [
         solve(rows, np.ldexp(weights[rows], np.where(positive[rows], -pos, -neg)))
         for rows, pos, neg in zip(map(slice, offsets[:-1], offsets[1:]), *powers, strict=True)
     ]
-    values, pair_weights, *arrays = zip(*found, strict=True)
+    values, pair_weights, *arrays = zip(*sums_of_groups, strict=True)
     exponents = np.where(np.array(pair_weights) > 0.0, powers.sum(0), 2 * _NO_WEIGHT)
     top = int(exponents.max())
     factors = np.ldexp(1.0, exponents - top)

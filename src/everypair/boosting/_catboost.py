@@ -177,8 +177,8 @@ def _lookup(
             "this objective, CatBoost({**objective.params, ...}), on the labels and weights that "
             "it was made from, without categorical columns (cat_features), baseline or init_model."
         )
-    found: NDArray[Any] = derivatives[np.where(distances[0] < distances[1], *neighbours)]
-    return found
+    result: NDArray[Any] = derivatives[np.where(distances[0] < distances[1], *neighbours)]
+    return result
 
 
 class CatboostMetric:

@@ -149,8 +149,8 @@ class ScaledLoss:
         options = {"surrogate": self.original.name, "margin": self.margin, "hessian": self.hessian}
         which, default = self.which._asdict(), Which()._asdict()
         options |= {name: which[name] for name in which if which[name] != default[name]}
-        shown = ", ".join(f"{name}={value!r}" for name, value in options.items())
-        return f"{self.function}({shown})"
+        arguments = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        return f"{self.function}({arguments})"
 
 
 class Metric:

@@ -236,17 +236,17 @@ def _derivatives_across(
     if len(weights):
         rows[1] = weights
     total_weight = workers.sum(rows[1:].sum(axis=1)).item() if has_weights else sizes.sum()
-    is_positive, shared = workers.smaller_class(rows, positive, sizes)
-    is_small, n_shared = positive == is_positive, shared.shape[1]
-    known = np.concatenate([shared, rows[:, ~is_small]], axis=1)
-    derivatives = np.zeros((2, known.shape[1]))
-    if known.shape[1] > n_shared:
+    is_positive, shared_rows = workers.smaller_class(rows, positive, sizes)
+    is_small, n_shared = positive == is_positive, shared_rows.shape[1]
+    columns = np.concatenate([shared_rows, rows[:, ~is_small]], axis=1)
+    derivatives = np.zeros((2, columns.shape[1]))
+    if columns.shape[1] > n_shared:
         # float32 is enough for differences, once a common offset is subtracted in float64.
         derivatives[:] = losses.pair_derivatives(
-            (known[0] - known[0, 0]).astype(np.float32),
-            (np.arange(known.shape[1]) < n_shared) == is_positive,
+            (columns[0] - columns[0, 0]).astype(np.float32),
+            (np.arange(columns.shape[1]) < n_shared) == is_positive,
             surrogate=loss.surrogate, margin=loss.scaled_margin,
-            weights=known[1] if has_weights else None, reduction="sum",
+            weights=columns[1] if has_weights else None, reduction="sum",
         )[1:]  # fmt: skip
     of_rows = np.empty((2, n))
     of_shared = workers.sum(derivatives[:, :n_shared])

@@ -128,19 +128,19 @@ def _keep_hardest(batch: Batch, rates: tuple[float, float]) -> None:
     )  # fmt: skip
 
 
-def scores_from(given: ArrayLike, name: str = "scores") -> tuple[NDArray[Any], tuple[int, ...]]:
+def scores_from(values: ArrayLike, name: str = "scores") -> tuple[NDArray[Any], tuple[int, ...]]:
     """Check scores without labels, values included; return (n,) float32 or float64, and the shape.
 
     There may be no row at all.
     """
-    scores, _, shape = _scores(given, name)
+    scores, _, shape = _scores(values, name)
     _raise_if_not_finite(scores, name)
     return scores, shape
 
 
-def finite_column(given: ArrayLike, name: str, n: int, *others: type) -> NDArray[Any]:
-    """Check n numbers of any sign, values included; return them as float64, or one of `others`."""
-    column = _float_column(given, name, n, *others)
+def finite_column(values: ArrayLike, name: str, n: int, *dtypes: type) -> NDArray[Any]:
+    """Check n numbers of any sign, values included; return them as float64, or one of `dtypes`."""
+    column = _float_column(values, name, n, *dtypes)
     _raise_if_not_finite(column, name)
     return column
 
@@ -184,16 +184,16 @@ def raise_bad_values(batch: Batch) -> NoReturn:
     )
 
 
-def _is_ready(given: ArrayLike, dtypes: frozenset[np.dtype[Any]]) -> TypeGuard[NDArray[Any]]:
+def _is_ready(values: ArrayLike, dtypes: frozenset[np.dtype[Any]]) -> TypeGuard[NDArray[Any]]:
     """Return whether kernels can read this (n,) array without a copy."""
-    if type(given) is not np.ndarray or given.ndim != 1 or given.dtype not in dtypes:
+    if type(values) is not np.ndarray or values.ndim != 1 or values.dtype not in dtypes:
         return False
-    return given.flags.c_contiguous and given.flags.aligned
+    return values.flags.c_contiguous and values.flags.aligned
 
 
-def _scores(given: ArrayLike, name: str) -> tuple[NDArray[Any], np.dtype[Any], tuple[int, ...]]:
+def _scores(values: ArrayLike, name: str) -> tuple[NDArray[Any], np.dtype[Any], tuple[int, ...]]:
     """Return scores as (n,) float32 or float64, and the dtype and shape of their gradient."""
-    array = convert.to_real(given, name)
+    array = convert.to_real(values, name)
     column = convert.to_column(array, name)
     # Integer scores get a float64 gradient.
     dtype = array.dtype.newbyteorder("=") if array.dtype.kind == "f" else np.dtype(np.float64)
@@ -203,13 +203,13 @@ def _scores(given: ArrayLike, name: str) -> tuple[NDArray[Any], np.dtype[Any], t
         return np.require(column, kernel_dtype, ["C", "A"]), dtype, array.shape
 
 
-def _float_column(given: ArrayLike, name: str, n: int, *others: type) -> NDArray[Any]:
-    """Return n numbers as float64, or one of the `others`, in an array that the kernel can read."""
-    column = convert.to_column(convert.to_real(given, name), name)
+def _float_column(values: ArrayLike, name: str, n: int, *dtypes: type) -> NDArray[Any]:
+    """Return n numbers as float64, or one of the `dtypes`, in an array that the kernel can read."""
+    column = convert.to_column(convert.to_real(values, name), name)
     if column.shape[0] != n:
         messages.raise_length(name, column.shape[0], n)
     # The same as np.require, in a fifth of its time.
-    column = np.ascontiguousarray(column, column.dtype if column.dtype in others else np.float64)
+    column = np.ascontiguousarray(column, column.dtype if column.dtype in dtypes else np.float64)
     return column if column.flags.aligned else column.copy()
 
 

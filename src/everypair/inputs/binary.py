@@ -17,9 +17,9 @@ LABEL_DTYPES = frozenset(map(np.dtype, ("?", "i1", "u1", "i4", "i8", "f4", "f8")
 _WIDER_DTYPE = {"i2": "i4", "u2": "i4", "u4": "i8", "u8": "f8", "f2": "f4"}
 
 
-def labels_from(given: ArrayLike) -> NDArray[Any]:
+def labels_from(labels: ArrayLike) -> NDArray[Any]:
     """Convert labels to an (n,) array of a type that kernels read; values are not checked."""
-    array = convert.to_array(given, "labels")
+    array = convert.to_array(labels, "labels")
     if array.dtype.kind not in "biuf":
         for i, value in enumerate(array.ravel().tolist()):
             if not isinstance(value, Real):
@@ -38,9 +38,9 @@ def positive_rows(labels: NDArray[Any]) -> NDArray[np.bool_]:
     if labels.dtype == np.bool_:
         return positive
     zero, minus = labels == 0, labels == -1
-    known = positive | zero | minus
-    if not known.all():
-        i = int(np.argmin(known))
+    is_known = positive | zero | minus
+    if not is_known.all():
+        i = int(np.argmin(is_known))
         _raise_label(labels[i].item(), i)
     if zero.any() and minus.any():
         i, j = int(np.argmax(zero)), int(np.argmax(minus))
@@ -55,17 +55,17 @@ def raise_no_pairs(
     positive: NDArray[np.bool_], weights: NDArray[np.float64] | None, name: str
 ) -> NoReturn:
     """Raise the error of a metric that needs at least one pair of positive weight."""
-    kept = np.ones_like(positive) if weights is None else weights > 0.0
-    n_pos, n_neg = int((positive & kept).sum()), int((~positive & kept).sum())
-    which = "" if weights is None else " of positive weight"
+    has_weight = np.ones_like(positive) if weights is None else weights > 0.0
+    n_pos, n_neg = int((positive & has_weight).sum()), int((~positive & has_weight).sum())
+    suffix = "" if weights is None else " of positive weight"
     if n_pos and n_neg:
         raise ValueError(
             f"{name} must have both classes in at least one group; got {n_pos} positives and "
-            f"{n_neg} negatives{which}, never together. Check the groups, or leave them out."
+            f"{n_neg} negatives{suffix}, never together. Check the groups, or leave them out."
         )
     raise ValueError(
         f"{name} must have both classes; labels hold {n_pos} positives and {n_neg} negatives"
-        f"{which}. Evaluate on more rows, or on a stratified sample."
+        f"{suffix}. Evaluate on more rows, or on a stratified sample."
     )
 
 

@@ -12,38 +12,38 @@ from numpy.typing import ArrayLike, NDArray
 _WHOLE = 2.0**53  # below it, float64 holds all whole numbers
 
 
-def to_array(given: ArrayLike, name: str) -> NDArray[Any]:
+def to_array(values: ArrayLike, name: str) -> NDArray[Any]:
     """Convert an array-like to an ndarray; `name` is the argument that errors mention."""
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(given, torch.Tensor):
-        return _from_torch(given, torch, name)
-    if isinstance(given, np.ma.MaskedArray):
-        if np.ma.is_masked(given):
-            i = int(np.argmax(np.ma.getmaskarray(given)))
+    if torch is not None and isinstance(values, torch.Tensor):
+        return _from_torch(values, torch, name)
+    if isinstance(values, np.ma.MaskedArray):
+        if np.ma.is_masked(values):
+            i = int(np.argmax(np.ma.getmaskarray(values)))
             raise ValueError(
                 f"{name} must have a value in every row; got a masked one at index {i}. "
                 "Drop those rows first, for example with x[~mask]."
             )
-        given = given.data
+        values = values.data
     try:
-        array = np.asarray(given)
+        array = np.asarray(values)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{name} must be an array of n numbers; got {type(given).__name__} that NumPy cannot "
+            f"{name} must be an array of n numbers; got {type(values).__name__} that NumPy cannot "
             f"read ({error})."
         ) from None
     # NumPy makes a single object of a sparse matrix, a generator, a set or None.
     if array.ndim == 0 and array.dtype.kind == "O":
         raise ValueError(
-            f"{name} must be an array of n values; got {type(given).__name__}. "
+            f"{name} must be an array of n values; got {type(values).__name__}. "
             "Pass a list or an array; for a sparse matrix, x.toarray().ravel()."
         )
     return array
 
 
-def to_real(given: ArrayLike, name: str) -> NDArray[Any]:
+def to_real(data: ArrayLike, name: str) -> NDArray[Any]:
     """Convert an array-like of real numbers to an ndarray of a boolean, integer or float type."""
-    array = to_array(given, name)
+    array = to_array(data, name)
     if array.dtype.kind == "O":
         values = array.ravel().tolist()
         for i, value in enumerate(values):
@@ -67,9 +67,9 @@ def to_real(given: ArrayLike, name: str) -> NDArray[Any]:
             "Convert it to numbers first: text with a number for each value, dates with "
             ".astype('int64')."
         )
-    if isinstance(given, list | tuple) and array.dtype.kind == "f" and (abs(array) >= _WHOLE).any():
+    if isinstance(data, list | tuple) and array.dtype.kind == "f" and (abs(array) >= _WHOLE).any():
         # Beside floats, NumPy has rounded whole numbers to floats.
-        _check_whole_numbers(np.array(given, object).ravel(), array, name)
+        _check_whole_numbers(np.array(data, object).ravel(), array, name)
     return array
 
 

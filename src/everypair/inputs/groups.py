@@ -100,13 +100,13 @@ def _numbers(order: NDArray[np.intp] | None, offsets: NDArray[np.int64]) -> NDAr
 
 def _codes(values: NDArray[Any]) -> NDArray[np.int64]:
     """Replace each group by a number, in the order of their first rows."""
-    seen: dict[Any, int] = {}
+    code_of: dict[Any, int] = {}
     codes = np.empty(values.shape[0], dtype=np.int64)
     for i, value in enumerate(values.tolist()):
         try:
             missing = value is None or bool(value != value)
             if not missing:
-                codes[i] = seen.setdefault(value, len(seen))
+                codes[i] = code_of.setdefault(value, len(code_of))
         except (TypeError, ValueError, ArithmeticError):
             # pandas.NA has no truth value, a list has no hash, and Decimal("sNaN") has neither.
             if type(value).__name__ != "NAType":

@@ -34,13 +34,13 @@ def hardest_weights(
     hardness = xp.where(positive, -scores, scores)
     keys = [-hardness, xp.as_uint8(positive), *([] if groups is None else [groups])]
     order = xp.order(keys)
-    ahead, is_positive, *group = (xp.gather(key, order) for key in keys)
+    minus_hardness, is_positive, *group = (xp.gather(key, order) for key in keys)
     w = xp.gather(weights, order)
     is_first = xp.broadcast(xp.row_numbers(scores) == 0, order.shape)
     is_class = is_first | (is_positive != xp.roll(is_positive, 1))
     for numbers in group:
         is_class = is_class | (numbers != xp.roll(numbers, 1))
-    is_block = is_class | (ahead != xp.roll(ahead, 1))
+    is_block = is_class | (minus_hardness != xp.roll(minus_hardness, 1))
     classes = Runs(xp, xp.row_numbers(scores), *xp.bounds(xp.running_count(is_class)))
     head, tail = xp.bounds(xp.running_count(is_block))
     # Over a power of two for each class of each group, which share running sums.
@@ -49,12 +49,12 @@ def hardest_weights(
     up_to = xp.prefix(Number(w), classes)
     before = each(lambda part: xp.gather(part, head), classes.before(up_to))
     total = xp.gather(up_to.high, classes.stop)
-    harder = before.high
-    own = xp.minus(each(lambda part: xp.gather(part, tail), up_to), before).high
+    weight_before = before.high
+    block_weight = xp.minus(each(lambda part: xp.gather(part, tail), up_to), before).high
     is_positive = is_positive == 1
-    room = xp.where(is_positive, (1.0 - min_tpr) * total, max_fpr * total) - harder
+    room = xp.where(is_positive, (1.0 - min_tpr) * total, max_fpr * total) - weight_before
     if max_fpr == 0.0:
-        room = xp.where(is_positive, room, xp.where(harder == 0.0, own, 0.0))
-    share = room / xp.where(own > 0.0, own, 1.0)
+        room = xp.where(is_positive, room, xp.where(weight_before == 0.0, block_weight, 0.0))
+    share = room / xp.where(block_weight > 0.0, block_weight, 1.0)
     share = xp.where(share > 1.0, 1.0, xp.where(share > 0.0, share, 0.0))
     return weights * xp.scatter(share, order)

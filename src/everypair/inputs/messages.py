@@ -38,9 +38,9 @@ def raise_group_dtype(dtype: object, library: str) -> NoReturn:
     )
 
 
-def raise_length(name: str, got: int, n: int) -> NoReturn:
+def raise_length(name: str, length: int, n: int) -> NoReturn:
     """Raise the error about an argument with another number of rows than the scores."""
     raise ValueError(
-        f"{name} must have one entry per score; got {got} for {n} scores. "
+        f"{name} must have one entry per score; got {length} for {n} scores. "
         "Check that both come from the same rows."
     )

@@ -14,18 +14,18 @@ _PAIRS = ("binary", "ordered", "survival")
 _CENSORING = ("harrell", "uno")
 
 
-def check_rate(given: object, name: str, whole: float, *, closed: bool = True) -> float:
+def check_rate(value: object, name: str, whole: float, *, closed: bool = True) -> float:
     """Check a bound on a rate and return it; `whole` is the one that keeps the whole curve.
 
     The other end is allowed for max_fpr if the bound is `closed`, and never for min_tpr.
     """
-    rate = _number(given)
+    rate = _number(value)
     if 0.0 <= rate <= 1.0 and (rate != 1.0 - whole or (closed and whole == 1.0)):
         return rate
     least = "at least 0" if closed or not whole else "above 0"
     rule = f"{least} and at most 1" if whole else f"{least} and below 1"
     raise ValueError(
-        f"{name} must be a number {rule}; got {given!r}. {whole} keeps the whole curve."
+        f"{name} must be a number {rule}; got {value!r}. {whole} keeps the whole curve."
     )
 
 
@@ -74,10 +74,10 @@ def check_margin(margin: object, default: float | None = None) -> float:
     )
 
 
-def _number(given: Any) -> float:
+def _number(value: Any) -> float:
     """Return a real number, or an array or a tensor that is one, as a float; NaN for all others."""
     try:
-        return float(given) if isinstance(given, Real) or given.shape == () else math.nan
+        return float(value) if isinstance(value, Real) or value.shape == () else math.nan
     except (AttributeError, TypeError, ValueError, OverflowError):
         return math.nan
 

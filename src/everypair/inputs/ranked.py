@@ -32,12 +32,12 @@ _NO_WEIGHT = -10_000  # the exponent of zero
 _WIDEST = 900  # products of weights over as many powers of two do not underflow
 
 
-def target_from(given: ArrayLike, name: str = "labels") -> NDArray[Any]:
+def target_from(values: ArrayLike, name: str = "labels") -> NDArray[Any]:
     """Convert grades or real targets to an (n,) array, and check that all of them are finite."""
-    if type(given) is np.ndarray and given.ndim == 1 and given.dtype.kind in "biuf":
-        column: NDArray[Any] = given
+    if type(values) is np.ndarray and values.ndim == 1 and values.dtype.kind in "biuf":
+        column: NDArray[Any] = values
     else:
-        column = convert.to_column(convert.to_real(given, name), name)
+        column = convert.to_column(convert.to_real(values, name), name)
     if column.dtype.kind == "f":
         finite = np.isfinite(column)
         if not finite.all():
@@ -129,12 +129,12 @@ def levels(
 
     A level has the rows that are positive (n,), and the offsets of its groups as in a `Batch`.
     """
-    differs = ranks[1:] ^ ranks[:-1]
-    differs[offsets[1:-1] - 1] = _OTHER_GROUP
-    inside = differs[differs < _OTHER_GROUP]
+    differences = ranks[1:] ^ ranks[:-1]
+    differences[offsets[1:-1] - 1] = _OTHER_GROUP
+    inside = differences[differences < _OTHER_GROUP]
     for bit in reversed(range(int(inside.max(initial=0)).bit_length())):
         if ((inside >> bit) == 1).any():
-            starts = np.flatnonzero(differs >> (bit + 1)) + 1
+            starts = np.flatnonzero(differences >> (bit + 1)) + 1
             starts = np.concatenate(([0], starts, [ranks.shape[0]])).astype(np.int64)
             yield (ranks >> bit & 1).astype(bool), starts
 
@@ -149,16 +149,16 @@ def _scaled(
     """
     largest, smallest = np.transpose([_sizes(w) for w in weights])
     if (largest - smallest).sum() > _WIDEST:
-        both = np.array([np.ones(ranks.shape[0]) if w is None else w for w in weights])
-        sizes = np.where(both > 0.0, np.frexp(both)[1].astype(np.int64), _NO_WEIGHT)
+        role_weights = np.array([np.ones(ranks.shape[0]) if w is None else w for w in weights])
+        sizes = np.where(role_weights > 0.0, np.frexp(role_weights)[1].astype(np.int64), _NO_WEIGHT)
         in_pairs, heaviest = np.zeros(sizes.shape, bool), 2 * _NO_WEIGHT
         for positive, starts in levels(ranks, offsets):
             of_role = np.where([positive, ~positive], sizes, _NO_WEIGHT)
             tops = np.maximum.reduceat(of_role, starts[:-1], axis=1)
-            meet = (tops > _NO_WEIGHT).all(0)
-            heaviest = max(heaviest, int(tops.sum(0)[meet].max(initial=2 * _NO_WEIGHT)))
-            in_pairs |= (of_role > _NO_WEIGHT) & np.repeat(meet, np.diff(starts))
-        weights, largest = [*np.where(in_pairs, both, 0.0)], np.zeros(2, np.int64)
+            has_pairs = (tops > _NO_WEIGHT).all(0)
+            heaviest = max(heaviest, int(tops.sum(0)[has_pairs].max(initial=2 * _NO_WEIGHT)))
+            in_pairs |= (of_role > _NO_WEIGHT) & np.repeat(has_pairs, np.diff(starts))
+        weights, largest = [*np.where(in_pairs, role_weights, 0.0)], np.zeros(2, np.int64)
         if in_pairs.any():
             largest = np.where(in_pairs, sizes, _NO_WEIGHT).max(1)
             largest = largest - (int(largest.sum()) - heaviest) // 2

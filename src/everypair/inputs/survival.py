@@ -33,7 +33,7 @@ class Survival(NamedTuple):
     events: NDArray[np.bool_]
 
 
-def survival_from(given: Any) -> Survival:
+def survival_from(labels: Any) -> Survival:
     """Read times and events from any of the forms that `everypair.pair_loss` accepts.
 
     Examples
@@ -43,10 +43,10 @@ def survival_from(given: Any) -> Survival:
     >>> survival_from([5.0, -3.0]).events.tolist()
     [True, False]
     """
-    if isinstance(given, tuple) and len(given) == 2:
-        times, events = given
+    if isinstance(labels, tuple) and len(labels) == 2:
+        times, events = labels
         return _checked(times, convert.to_array(events, "labels"))
-    array = convert.to_array(given, "labels")
+    array = convert.to_array(labels, "labels")
     if array.dtype.names is not None:
         return _from_fields(array)
     if array.ndim == 2 and array.shape[1] == 2:
@@ -78,9 +78,9 @@ def _checked(times: Any, events: NDArray[Any]) -> Survival:
             f"labels must have one event per time; got {events.shape[0]} events for "
             f"{column.shape[0]} times. {_FORMS}"
         )
-    known = (events == 0) | (events == 1)
-    if not np.all(known):
-        i = int(np.argmin(known))
+    is_known = (events == 0) | (events == 1)
+    if not np.all(is_known):
+        i = int(np.argmin(is_known))
         raise ValueError(
             f"events of labels must be 1 (an event) or 0 (censored); got {events.tolist()[i]!r} "
             f"(first at index {i}). {_FORMS}"

@@ -126,8 +126,8 @@ class JaxArrays(Arrays):
         n = a.high.shape[-1]
         if n <= _FEW:
             return self._in_doubling_strides((a, heads))[0]
-        nothing, columns = _columns((a, heads))
-        blocks, inside = lax.scan(lambda x, y: (self._joined(x, y),) * 2, nothing, columns)
+        start, columns = _columns((a, heads))
+        blocks, inside = lax.scan(lambda x, y: (self._joined(x, y),) * 2, start, columns)
         before = jax.tree.map(lambda part: _delayed(part, 1), self._in_doubling_strides(blocks))
         sums: Number = jax.vmap(self._joined, (None, 0))(before, inside)[0]
         return each(

@@ -92,8 +92,8 @@ def in_blocks(
     rows = columns(distance), columns(_filled(xp, weights))
     shape = (n_powers, *rows[1].high.shape[1:])
     zeros = _filled(xp, Number(jnp.zeros(shape, position.high.dtype)))
-    nothing = _Sums(zeros, None if e is None else zeros)
-    ends = lax.scan(lambda sums, row: (add_row(sums, row), None), nothing, rows)[0]
+    zero_sums = _Sums(zeros, None if e is None else zeros)
+    ends = lax.scan(lambda sums, row: (add_row(sums, row), None), zero_sums, rows)[0]
     no_span = each(lambda part: jnp.zeros_like(part[0]), rows[0])
     spans = lax.scan(lambda span, u: (xp.plus(span, u), None), no_span, rows[0])[0]
     blocks = jax.tree.map(lambda part: jnp.moveaxis(part, -1, 0), (ends, spans))

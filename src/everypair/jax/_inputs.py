@@ -138,8 +138,8 @@ def _survival(labels: Any, n: int) -> tuple[list[Array], Any, Any]:
     """
     parts = labels if isinstance(labels, tuple) else (labels,)
     if not any(map(_is_traced, parts)):
-        known = tuple(map(_values, parts))
-        target = survival.survival_from(known if isinstance(labels, tuple) else known[0])
+        arrays = tuple(map(_values, parts))
+        target = survival.survival_from(arrays if isinstance(labels, tuple) else arrays[0])
         if len(target.times) != n:
             messages.raise_length("labels", len(target.times), n)
         return [_numbered(survival_keys(*target))], *target
@@ -204,8 +204,8 @@ def _check_values(x: Array, w: Array | None) -> None:
 
 def _terms(surrogate: Surrogate, margin: Any, work: Any) -> Kinds:
     """Return the terms at their knots. Only a traced margin is rounded to the work type."""
-    traced = _is_traced(margin)
-    if traced and margin.shape != ():
+    is_traced = _is_traced(margin)
+    if is_traced and margin.shape != ():
         raise ValueError(
             f"margin must be one number; got the shape {margin.shape}. "
             "For several margins, call jax.vmap over them."
@@ -219,12 +219,12 @@ def _terms(surrogate: Surrogate, margin: Any, work: Any) -> Kinds:
     def as_arrays(term: Any) -> Any:
         """Return a term with its numbers as arrays, the shift moved by a traced margin."""
         term = type(term)(*(None if part is None else number(part) for part in term))
-        if not traced:
+        if not is_traced:
             return term
-        given = Number(jnp.broadcast_to(margin.astype(work), term.shift.high.shape))
-        return term._replace(shift=JaxArrays(work).plus(term.shift, given))
+        shift = Number(jnp.broadcast_to(margin.astype(work), term.shift.high.shape))
+        return term._replace(shift=JaxArrays(work).plus(term.shift, shift))
 
-    known = 0.0 if traced else pair_options.check_margin(margin, surrogate.default_margin)
-    kinds = by_kind(surrogate.at_margin(known), wide=work == jnp.float64)
+    value = 0.0 if is_traced else pair_options.check_margin(margin, surrogate.default_margin)
+    kinds = by_kind(surrogate.at_margin(value), wide=work == jnp.float64)
     out: Kinds = jax.tree.map(as_arrays, kinds, is_leaf=lambda part: hasattr(part, "shift"))
     return out

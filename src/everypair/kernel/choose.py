@@ -88,20 +88,20 @@ def hessian_product(request: Request) -> NDArray[Any]:
         # Room for entries that are much smaller than the largest, and for steep surrogates.
         vector = np.ldexp(vector.astype(np.float64, copy=False), 300 - size)
         exponent += size - 300
-    request, given = request._replace(batch=batch, vector=vector), request
+    request, original_request = request._replace(batch=batch, vector=vector), request
     try:
         product = cast("NDArray[Any]", pair_sums(request).hvp)
     except OverflowError:
-        if batch is given.batch:
+        if batch is original_request.batch:
             raise
         vector, exponent = np.ldexp(vector, -400), exponent + 400
         product = cast("NDArray[Any]", pair_sums(request._replace(vector=vector)).hvp)
-    if batch is given.batch:
+    if batch is original_request.batch:
         return product
     with np.errstate(over="ignore", under="ignore"):
-        scaled: NDArray[Any] = np.ldexp(product, exponent)
-        check_overflow(scaled)
-        return scaled.astype(given.batch.dtype)
+        result: NDArray[Any] = np.ldexp(product, exponent)
+        check_overflow(result)
+        return result.astype(original_request.batch.dtype)
 
 
 def split_classes(

@@ -65,9 +65,9 @@ def average_precision(
     blocks = tie_blocks(batch, "average_precision")
     has_positives = blocks.total[0] > 0.0
     if not has_positives.any():
-        which = "" if weights is None else " of positive weight"
+        suffix = "" if weights is None else " of positive weight"
         raise ValueError(
-            f"average_precision must have a positive row{which}; labels hold none. Evaluate on "
+            f"average_precision must have a positive row{suffix}; labels hold none. Evaluate on "
             "more rows, or on a stratified sample."
         )
     shift = blocks.per_block(np.diff(blocks.exponents, axis=0)[0])

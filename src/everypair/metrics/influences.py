@@ -96,11 +96,11 @@ def raise_no_pairs(batch: Batch, name: str) -> NoReturn:
 
 def variance_of(batch: Batch, parts: Floats, name: str) -> float:
     """Return the variance of the sum of the parts of independent rows, or groups of rows."""
-    kept = np.ones(parts.shape[0], bool) if batch.weights is None else batch.weights > 0.0
+    has_weight = np.ones(parts.shape[0], bool) if batch.weights is None else batch.weights > 0.0
     is_binary, units = batch.ranked is None, "rows"
-    counts = np.stack([kept])
+    counts = np.stack([has_weight])
     if is_binary:
-        counts = kept & (batches.positives(batch) == np.array([[True], [False]]))
+        counts = has_weight & (batches.positives(batch) == np.array([[True], [False]]))
     sums = np.where(counts, parts, 0.0)
     if batch.offsets is not None:
         units, order = "groups", slice(None) if batch.order is None else batch.order

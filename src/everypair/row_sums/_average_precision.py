@@ -70,22 +70,22 @@ def _by_row_sums(
     grad = np.empty(scores.shape[0])
     rows = np.flatnonzero(positive), np.flatnonzero(~positive)
     wide = scores.dtype == np.float64
-    pos, own = scores[rows[0]], own_pair(terms, wide=wide)
+    pos, self_pair = scores[rows[0]], own_pair(terms, wide=wide)
     w = [np.ones(of_class.size) if weights is None else weights[of_class] for of_class in rows]
     plans, sums = [], []
     for k, of_class in enumerate(rows):
         groups = None if codes is None else (codes[rows[0]], codes[of_class])
         plans.append(Plan(pos, scores[of_class], terms, groups, wide=wide))
         sums.append(plans[k].sums(w[k], (0, 1)))
-    rank, above = sums[0][0] + w[0] * (1.0 - own[0]), sums[1][0]
+    rank, above = sums[0][0] + w[0] * (1.0 - self_pair[0]), sums[1][0]
     total = rank + above
     # Derivatives of the loss in `rank` and in `above`.
     factors = -shares * above / total**2, shares * rank / total**2
-    slopes = sums[0][1] - w[0] * own[1], sums[1][1]
+    slopes = sums[0][1] - w[0] * self_pair[1], sums[1][1]
     for k, of_class in enumerate(rows):
         (per_other,) = plans[k].sums(factors[k], (1,), per_other=True)
         if k == 0:
-            per_other = per_other - factors[0] * own[1]
+            per_other = per_other - factors[0] * self_pair[1]
         grad[of_class] = w[k] * per_other
     grad[rows[0]] -= factors[0] * slopes[0] + factors[1] * slopes[1]
     return float((shares * above / total).sum()), grad

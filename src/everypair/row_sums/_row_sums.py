@@ -103,8 +103,8 @@ def pair_row_sums(
             "margin, are too large. Scale the scores, or use a surrogate that grows linearly."
         )
     with np.errstate(over="ignore"):
-        found: NDArray[Any] = sums.astype(dtype)
-    return found.reshape(shape)
+        result: NDArray[Any] = sums.astype(dtype)
+    return result.reshape(shape)
 
 
 def soft_ranks(

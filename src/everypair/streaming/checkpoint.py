@@ -26,8 +26,8 @@ def write(path: str | Path, plain: dict[str, Any], arrays: Arrays) -> None:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with open(temporary, "wb") as file:
-            everything: dict[str, Any] = {"state": np.frombuffer(text, np.uint8), **arrays}
-            np.savez(file, **everything)
+            contents: dict[str, Any] = {"state": np.frombuffer(text, np.uint8), **arrays}
+            np.savez(file, **contents)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -37,9 +37,9 @@ def write(path: str | Path, plain: dict[str, Any], arrays: Arrays) -> None:
 
 def read(path: str | Path, build: Callable[[dict[str, Any], Arrays], _T]) -> _T:
     """Read a state and build its object; raise ValueError if the file is damaged."""
-    with open(path, "rb") as opened:
+    with open(path, "rb") as stream:
         try:
-            with np.load(opened, allow_pickle=False) as file:
+            with np.load(stream, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             plain = json.loads(arrays.pop("state").tobytes())
             if plain.pop("format") != _FORMAT:

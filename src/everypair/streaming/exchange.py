@@ -46,9 +46,9 @@ class Workers:
 
     def gather(self, rows: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[Any]:
         """Return the rows (k, sizes[rank]) of all workers, joined: (k, sum(sizes))."""
-        joined = np.zeros((rows.shape[0], int(sizes.sum())), rows.dtype)
-        joined[:, self.own(sizes)] = rows
-        return self.sum(joined)  # exact, because all other addends are zeros
+        columns = np.zeros((rows.shape[0], int(sizes.sum())), rows.dtype)
+        columns[:, self.own(sizes)] = rows
+        return self.sum(columns)  # exact, because all other addends are zeros
 
     def own(self, sizes: NDArray[np.int64]) -> slice:
         """Return where the rows of this worker are among those of all workers."""

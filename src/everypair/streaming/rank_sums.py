@@ -71,8 +71,8 @@ def rank_metrics(
         numerators = (n * b - a * a for n, a, b in zip(sizes, sums, squares, strict=True))
         parts = map(Fraction, numerators, (4 * pairs**2 * (n - 1) for n in sizes))
         variance = float(sum(parts))
-    partial, bound = (None if rates is None else math.fsum(x) / pairs for x in (areas, doubts))
-    return RankMetrics(sums[0] / (2 * pairs), n_tied / (2 * pairs), variance, partial, bound)
+    partial_auc, bound = (None if rates is None else math.fsum(x) / pairs for x in (areas, doubts))
+    return RankMetrics(sums[0] / (2 * pairs), n_tied / (2 * pairs), variance, partial_auc, bound)
 
 
 def sorted_blocks(pos: NDArray[Any], neg: NDArray[Any]) -> Iterator[Counts]:

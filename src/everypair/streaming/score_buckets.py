@@ -96,10 +96,10 @@ class Buckets:
 
     def over(self, workers: Workers) -> Buckets:
         """Return the sum of the tables of all workers."""
-        whole = Buckets(self.bits)
-        whole.table = workers.sum(self.table)
-        whole.is_rounded = bool(workers.facts(self.is_rounded).any())
-        return whole
+        total = Buckets(self.bits)
+        total.table = workers.sum(self.table)
+        total.is_rounded = bool(workers.facts(self.is_rounded).any())
+        return total
 
     def swap_classes(self) -> None:
         """Exchange the positives and the negatives."""
@@ -175,8 +175,8 @@ class Buckets:
         value += (high + low) / 4.0 * variance
         if self.is_rounded:
             ends = [lead + np.ptp(scores), lead - np.ptp(scores)]
-            steepest = float(np.abs(surrogate.slope(ends)).max())
-            bound += steepest * _HALF_ULP * (sum_of_means(np.abs(scores)) + 2.0**-125) * 1.01
+            max_slope = float(np.abs(surrogate.slope(ends)).max())
+            bound += max_slope * _HALF_ULP * (sum_of_means(np.abs(scores)) + 2.0**-125) * 1.01
         return value, bound * (1.0 + _SLACK) + abs(value) * _SLACK
 
     def _rows(self, used: NDArray[np.int64], table: NDArray[np.int64]) -> _Rows:

@@ -209,8 +209,8 @@ class Rows:
 
     def _append(self, parts: list[Blocks], keys: Sequence[GroupKey]) -> None:
         """Append checked blocks to each table; their groups are numbers of these keys."""
-        tables, known = self._tables_with(parts[0]), self.group_keys
-        numbers = np.array([known.setdefault(key, len(known)) for key in keys], np.int32)
+        tables, group_keys = self._tables_with(parts[0]), self.group_keys
+        numbers = np.array([group_keys.setdefault(key, len(group_keys)) for key in keys], np.int32)
         for table, part in zip(tables, parts, strict=True):
             for name, blocks in part.items():
                 for block in blocks:

@@ -172,17 +172,17 @@ def evaluate_twice(
     """
     if rare not in ("positive", "negative"):
         raise ValueError(f"rare must be 'positive' or 'negative'; got {rare!r}.")
-    is_positive, kept, n_other = rare == "positive", Column(np.float32), 0
+    is_positive, rare_scores, n_other = rare == "positive", Column(np.float32), 0
     for chunk in open_chunks():
-        of_rare, others = split_chunk(*chunk, positive=is_positive)
-        kept.extend(of_rare)
-        n_other += others.shape[0]
-    counts, n_rare = MajorityCounts(kept.values(), positive=is_positive, **options), 0
+        of_rare, of_other = split_chunk(*chunk, positive=is_positive)
+        rare_scores.extend(of_rare)
+        n_other += of_other.shape[0]
+    counts, n_rare = MajorityCounts(rare_scores.values(), positive=is_positive, **options), 0
     for chunk in open_chunks():
-        of_rare, others = split_chunk(*chunk, positive=is_positive)
-        counts.add(others)
+        of_rare, of_other = split_chunk(*chunk, positive=is_positive)
+        counts.add(of_other)
         n_rare += of_rare.shape[0]
-    first, second = (kept.size, n_other), (n_rare, counts.totals().n_rows)
+    first, second = (rare_scores.size, n_other), (n_rare, counts.totals().n_rows)
     if first != second:
         raise ValueError(
             "open_chunks must return the same rows each time; got (rare, other) rows "

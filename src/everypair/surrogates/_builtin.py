@@ -218,11 +218,11 @@ def get(surrogate: str | Surrogate) -> Surrogate:
     """
     if isinstance(surrogate, Surrogate):
         return surrogate
-    known = _BY_NAME.get(surrogate) if type(surrogate) is str else None
-    if known is None and type(surrogate) is str and surrogate in _SMOOTH:
-        known = _BY_NAME.setdefault(surrogate, _SMOOTH[surrogate]())
-    if known is not None:
-        return known
+    instance = _BY_NAME.get(surrogate) if type(surrogate) is str else None
+    if instance is None and type(surrogate) is str and surrogate in _SMOOTH:
+        instance = _BY_NAME.setdefault(surrogate, _SMOOTH[surrogate]())
+    if instance is not None:
+        return instance
     import difflib  # imported here because it is slow to load and needed for this message only
 
     close = difflib.get_close_matches(str(surrogate).lower().replace("-", "_"), names(), n=1)

@@ -96,22 +96,22 @@ def fit(
             f"got tolerance={tolerance!r} and rate={rate!r}."
         )
     own_name = getattr(function, "__name__", "<fit>")
-    known_as = name or ("fit" if own_name.startswith("<") else own_name)
+    label = name or ("fit" if own_name.startswith("<") else own_name)
     limits = [tuple(finite(c, "below and above") for c in limit) for limit in (below, above)]
-    given = (function, slope, curvature)
+    functions = (function, slope, curvature)
 
-    def fits(allowed: float) -> Fits:
-        found: list[Fit] = []
-        for order, derivative in enumerate(given):
+    def fits(max_error: float) -> Fits:
+        results: list[Fit] = []
+        for order, derivative in enumerate(functions):
             if derivative is None:
-                found.append(_derived(found[-1]))
+                results.append(_derived(results[-1]))
                 continue
             sides = [
-                _side(derivative, _derivatives(limit)[order], sign, rate, order, allowed, known_as)
+                _side(derivative, _derivatives(limit)[order], sign, rate, order, max_error, label)
                 for sign, limit in zip((-1.0, 1.0), limits, strict=True)
             ]
-            found.append(Fit(sides[0][0], sides[1][0], max(error for _, error in sides)))
-        return Fits(*found)
+            results.append(Fit(sides[0][0], sides[1][0], max(error for _, error in sides)))
+        return Fits(*results)
 
     smooth = SmoothTerm(rate, fits(max(tolerance, _FLOAT32)), fits(tolerance))
     terms: list[AnyTerm] = []
@@ -120,7 +120,7 @@ def fit(
     c0, c1, c2 = (b - a for a, b in zip(*limits, strict=True))
     if c0 or c1 or c2:
         terms.append(Term(c0, c1, c2, knot=0.0))
-    return Surrogate(known_as, (*terms, smooth), default_margin)
+    return Surrogate(label, (*terms, smooth), default_margin)
 
 
 def _side(
@@ -141,7 +141,7 @@ def _side(
             f"function must return finite values of the shape of its argument; {name!r} does not."
         )
 
-    def rest(x: NDArray[Any]) -> Any:
+    def remainder(x: NDArray[Any]) -> Any:
         """Return the function less its limit, over x, in derivatives by u = rate t."""
         t = -sign * np.log(x) / rate
         scale = x * np.longdouble(rate) ** order
@@ -149,7 +149,7 @@ def _side(
 
     smallest = np.inf
     for degree in (*range(12), *range(12, _MAX_POWERS, 2)):
-        coefficients = _interpolated(rest, degree)
+        coefficients = _interpolated(remainder, degree)
         sums = np.zeros_like(x)
         for c in reversed(coefficients):
             sums = (sums + c) * x
@@ -158,27 +158,27 @@ def _side(
         if error <= tolerance:
             return tuple((c, 0.0) for c in coefficients), error
         smallest = min(smallest, error)
-    tail = float(abs(rest(np.exp(np.array([-20.0], dtype=np.longdouble))))[0])
+    tail = float(abs(remainder(np.exp(np.array([-20.0], dtype=np.longdouble))))[0])
     if tail > 1e6:
         side = f"{'below' if sign < 0 else 'above'}={limit}"
-        why = f"it does not approach {side} as fast as exp(-rate |t|) with rate={rate:g}"
+        cause = f"it does not approach {side} as fast as exp(-rate |t|) with rate={rate:g}"
     else:
-        why = f"its series in exp(-rate |t|) converges too slowly with rate={rate:g}"
+        cause = f"its series in exp(-rate |t|) converges too slowly with rate={rate:g}"
     raise ValueError(
         f"{('function', 'slope', 'curvature')[order]} must be the sum of a polynomial and of few "
         f"powers of exp(-rate |t|); {name!r} has an error of {smallest:.2g} with up to "
-        f"{_MAX_POWERS} powers, and {tolerance:g} is allowed: {why}. Try another rate, or allow a "
-        "larger tolerance."
+        f"{_MAX_POWERS} powers, and {tolerance:g} is allowed: {cause}. Try another rate, or allow "
+        "a larger tolerance."
     )
 
 
-def _interpolated(rest: Callable[[NDArray[Any]], NDArray[Any]], degree: int) -> list[float]:
+def _interpolated(function: Callable[[NDArray[Any]], NDArray[Any]], degree: int) -> list[float]:
     """Return the coefficients of powers of x of the polynomial through the Chebyshev nodes."""
     angles = (
         (np.arange(degree + 1, dtype=np.longdouble) + 0.5) * np.longdouble(np.pi) / (degree + 1)
     )
     y = np.cos(angles)
-    values = rest((1 + y) / 2)
+    values = function((1 + y) / 2)
     factors = [
         (2 if k else 1) / np.longdouble(degree + 1) * (values * np.cos(k * angles)).sum()
         for k in range(degree + 1)

@@ -82,8 +82,8 @@ class Surrogate:
         if margin < 0.0:
             raise ValueError(f"Surrogate.default_margin must be at least 0; got {margin!r}.")
         object.__setattr__(self, "default_margin", margin)
-        given: Any = self.terms
-        terms = tuple(given) if hasattr(given, "__iter__") else (given,)
+        argument: Any = self.terms
+        terms = tuple(argument) if hasattr(argument, "__iter__") else (argument,)
         if not terms:
             raise ValueError(
                 f"Surrogate.terms must hold at least one Term; {self.name!r} got none. "
@@ -134,8 +134,8 @@ class Surrogate:
             polynomials = [term for term in self.terms if isinstance(term, Term)]
             is_flat = _is_flat(polynomials)
             knot_terms = _merged([_at_knot(term, margin, is_flat) for term in polynomials])
-            others = [_shifted(term, margin) for term in self.terms if not isinstance(term, Term)]
-            expansion = (*knot_terms, *others)
+            smooth = [_shifted(term, margin) for term in self.terms if not isinstance(term, Term)]
+            expansion = (*knot_terms, *smooth)
             self._expansions[margin] = expansion
         return expansion
 
@@ -191,13 +191,13 @@ def pieces(surrogate: Surrogate) -> list[tuple[float | None, Formula]]:
     """
     terms = [term for term in surrogate.terms if isinstance(term, Term)]
     knots = sorted({term.knot for term in terms if term.knot is not None})
-    found: list[tuple[float | None, Formula]] = []
+    result: list[tuple[float | None, Formula]] = []
     for knot in (None, *knots):
         limit = -math.inf if knot is None else knot
         active = [term for term in terms if term.knot is None or term.knot <= limit]
         c0, c1, c2 = (math.fsum(getattr(term, c) for term in active) for c in ("c0", "c1", "c2"))
-        found.append((knot, _polynomial(c0, c1, c2)))
-    return found
+        result.append((knot, _polynomial(c0, c1, c2)))
+    return result
 
 
 def _at_knot(term: Term, margin: float, is_flat: bool) -> KnotTerm:
@@ -244,11 +244,11 @@ def _merged(terms: list[KnotTerm]) -> list[KnotTerm]:
         same.setdefault((term.shift, term.truncated), []).append(term)
     if len(same) == len(terms):
         return terms
-    merged = []
-    for (shift, truncated), found in same.items():
-        b0, b1, b2 = (math.fsum(term[k] for term in found) for k in (1, 2, 3))
-        merged.append(KnotTerm(shift, b0, b1, b2, truncated))
-    return merged
+    sums = []
+    for (shift, truncated), addends in same.items():
+        b0, b1, b2 = (math.fsum(term[k] for term in addends) for k in (1, 2, 3))
+        sums.append(KnotTerm(shift, b0, b1, b2, truncated))
+    return sums
 
 
 def _shifted(term: SmoothTerm | ExponentialTerm, margin: float) -> ShiftedTerm:

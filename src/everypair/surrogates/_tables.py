@@ -100,19 +100,19 @@ def tables(terms: tuple[PairTerm, ...], wide: bool) -> Tables:
     polynomials = [term for term in terms if isinstance(term, KnotTerm)]
     shifts = [shift for shift, _ in smooth]
     places: dict[int, list[KnotTerm]] = {i: [] for i in range(len(smooth))}
-    others: dict[float, list[KnotTerm]] = {}
+    knot_terms: dict[float, list[KnotTerm]] = {}
     for term in polynomials:
         if term.shift in shifts:
             places[shifts.index(term.shift)].append(term)
         elif smooth and not (term.truncated or term.b1 or term.b2):
             places[0].append(term)
         else:
-            others.setdefault(term.shift, []).append(term)
+            knot_terms.setdefault(term.shift, []).append(term)
     pieces = [_smooth_table(shift, term, places[i], wide) for i, (shift, term) in enumerate(smooth)]
     none = np.zeros((3, 2, 0))
     pieces += [
-        Table(shift, 1.0, 1.0, _polynomials(others[shift]), none, none, 0.0)
-        for shift in sorted(others)
+        Table(shift, 1.0, 1.0, _polynomials(knot_terms[shift]), none, none, 0.0)
+        for shift in sorted(knot_terms)
     ]
     exponential = tuple(
         Exponential(shift, term.rate, term.scale)

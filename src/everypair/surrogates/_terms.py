@@ -48,9 +48,9 @@ class Term:
 
     def __post_init__(self) -> None:
         for name in ("c0", "c1", "c2", "knot"):
-            given = getattr(self, name)
-            if name != "knot" or given is not None:
-                object.__setattr__(self, name, finite(given, f"Term.{name}"))
+            value = getattr(self, name)
+            if name != "knot" or value is not None:
+                object.__setattr__(self, name, finite(value, f"Term.{name}"))
 
 
 class Fit(NamedTuple):
@@ -177,16 +177,16 @@ def are_polynomials(terms: tuple[PairTerm, ...]) -> TypeGuard[tuple[KnotTerm, ..
     return type(terms[-1]) is not ShiftedTerm
 
 
-def finite(given: object, name: str) -> float:
+def finite(value: object, name: str) -> float:
     """Check that an argument is a finite number and return it as a float."""
-    if isinstance(given, Real):
+    if isinstance(value, Real):
         try:
-            number = float(given)
+            number = float(value)
         except OverflowError:
             number = math.inf
         if math.isfinite(number):
             return number
-    raise ValueError(f"{name} must be a finite number; got {given!r}.")
+    raise ValueError(f"{name} must be a finite number; got {value!r}.")
 
 
 def _check_rate(term: SmoothTerm | ExponentialTerm) -> None:

@@ -123,11 +123,11 @@ def hardest_weights(
     w = torch.ones_like(x) if weights is None else weights.to(x.dtype).expand(shape)
     if labels.is_floating_point():
         w = w.masked_fill(labels.isnan().expand(shape), 0.0)
-    found: Tensor = hardest.hardest_weights(
+    result: Tensor = hardest.hardest_weights(
         TorchArrays(x, compensated=True), x, (labels > 0).expand(shape), w,
         None if groups is None else groups.expand(shape), max_fpr, min_tpr,
     )  # fmt: skip
-    return found
+    return result
 
 
 def _work_dtype(device: torch.device) -> torch.dtype:
@@ -189,12 +189,12 @@ class TorchArrays(Arrays):
 
         # Filling a tensor on its device does not wait for the device; copying a list there would.
         def of_terms(values: list[float]) -> Tensor:
-            filled = [self._scores.new_full((), value) for value in values]
-            return torch.stack(filled).reshape(-1, *[1] * self._scores.dim())
+            scalars = [self._scores.new_full((), value) for value in values]
+            return torch.stack(scalars).reshape(-1, *[1] * self._scores.dim())
 
-        rounded = [float(np.float32(a)) if self._is_single else a for a in factors]
-        rest = [a - b for a, b in zip(factors, rounded, strict=True)]
-        return Number(of_terms(rounded), of_terms(rest) if self._is_single else None)
+        high = [float(np.float32(a)) if self._is_single else a for a in factors]
+        low = [a - b for a, b in zip(factors, high, strict=True)]
+        return Number(of_terms(high), of_terms(low) if self._is_single else None)
 
     def constants(self, a: NDArray[np.float64]) -> Number:
         """See `Arrays`."""

@@ -43,8 +43,8 @@ def loss_and_pair_weight(
         sums = _dispatch.direct_loss_and_grad(scores, labels, weights, groups, options)
         if sums is not None:
             value, pair_weight, grad = sums
-            again = partial(_grad, options)
-            return recorded(scores, (value, grad, (labels, weights, None), again)), pair_weight
+            derivative = partial(_grad, options)
+            return recorded(scores, (value, grad, (labels, weights, None), derivative)), pair_weight
     labels, weights, options = checked(scores, labels, weights, groups, options)
     data = labels, weights, groups
     rows = in_rows(scores.detach() if with_grad else scores, *data)
@@ -80,21 +80,21 @@ class _Recorded(Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, results: tuple[Any, ...]) -> Tensor:
-        value, grad, data, ctx.again = results
+        value, grad, data, ctx.derivative = results
         ctx.save_for_backward(scores, *data)
-        ctx.held = [] if grad is None else [grad]
+        ctx.gradients = [] if grad is None else [grad]
         return cast("Tensor", value)
 
     @staticmethod
     def backward(ctx: Any, factor: Tensor) -> tuple[Tensor, None]:
         # The engine rounds the product to the type of the scores.
-        held = ctx.held
-        if not held or torch.is_grad_enabled():
-            return ctx.again(*ctx.saved_tensors) * factor, None
+        gradients = ctx.gradients
+        if not gradients or torch.is_grad_enabled():
+            return ctx.derivative(*ctx.saved_tensors) * factor, None
         # Without a reference of our own, torch need not copy the gradient.
-        if _is_one(factor) or _dispatch.scale_in_place(held[0], factor):
-            return held.pop(), None
-        return held[0] * factor, None
+        if _is_one(factor) or _dispatch.scale_in_place(gradients[0], factor):
+            return gradients.pop(), None
+        return gradients[0] * factor, None
 
 
 skip_backward_wrapper(_Recorded)

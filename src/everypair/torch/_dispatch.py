@@ -164,8 +164,8 @@ def evaluate(
     if backend == "cpu":
         return _by_kernel(scores, labels, weights, groups, vector, options, (grad, hess))
     if options.checks(scores.is_cpu):
-        known = labels.nan_to_num(nan=1.0) if missing else labels
-        _inputs.check_values(scores, known, weights, pairs)
+        finite_labels = labels.nan_to_num(nan=1.0) if missing else labels
+        _inputs.check_values(scores, finite_labels, weights, pairs)
     requested = {"mean": options.mean, "grad": grad, "hess": hess}
     if by_plan:
         one_class = one_class if scores.dim() == 1 else None
@@ -248,7 +248,7 @@ def _row_by_kernel(
             raise
         nan = torch.full_like(scores, torch.nan, dtype=dtype)
         requested = (*derivatives, vector is not None)
-        return Result(nan[0], math.nan, *(nan if one else None for one in requested))
+        return Result(nan[0], math.nan, *(nan if flag else None for flag in requested))
     if dtype is torch.float32 and not -_ORDINARY_LOSS < value < _ORDINARY_LOSS:
         # float32 may overflow inside the kernel although the derivatives fit into it.
         wide = _row_by_kernel(scores.double(), labels, weights, order, vector, options, derivatives)

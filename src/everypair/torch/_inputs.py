@@ -188,12 +188,12 @@ def in_columns(derivative: Tensor, scores: Tensor) -> Tensor:
     return derivative.unsqueeze(1) if derivative.dim() == 1 else derivative.t()
 
 
-def check_integer(name: str, given: Any, *, at_least: int) -> int:
+def check_integer(name: str, value: Any, *, at_least: int) -> int:
     """Check an argument that must be a whole number, and return it as an int."""
-    is_integer = isinstance(given, int | np.integer) and not isinstance(given, bool)
-    if is_integer and given >= at_least:
-        return int(given)
-    raise ValueError(f"{name} must be a whole number of at least {at_least}; got {given!r}.")
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if is_integer and value >= at_least:
+        return int(value)
+    raise ValueError(f"{name} must be a whole number of at least {at_least}; got {value!r}.")
 
 
 def check_values(
@@ -313,13 +313,13 @@ def check_rows(
         return
     if len(shape) == 2 and shape[0] == n and shape[1] in (1, n_tasks):
         return
-    allowed = [f"({n},)"] if n_tasks == 1 or name == "weights" else []
-    allowed += [f"({n}, {n_tasks})"] if n_tasks > 1 else []
+    shapes = [f"({n},)"] if n_tasks == 1 or name == "weights" else []
+    shapes += [f"({n}, {n_tasks})"] if n_tasks > 1 else []
     advice = "Check that both come from the same rows and tasks."
     if n == 1 and shape == (n_tasks,):
         advice = f"Scores of shape (1, {n_tasks}) are one row of {n_tasks} tasks: pass scores[0]."
     raise ValueError(
-        f"{name} must have the shape {' or '.join(allowed)} for scores of shape "
+        f"{name} must have the shape {' or '.join(shapes)} for scores of shape "
         f"{tuple(scores_shape)}; got {tuple(shape)}. {advice}"
     )
 
@@ -346,19 +346,19 @@ def _raise_not_constant(name: str) -> NoReturn:
     )
 
 
-def _raise_device(name: str, got: torch.device, device: torch.device) -> NoReturn:
+def _raise_device(name: str, tensor_device: torch.device, device: torch.device) -> NoReturn:
     raise ValueError(
-        f"{name} must be on the device of the scores; got {name} on {got} and scores on {device}. "
-        f"Pass {name}.to(scores.device)."
+        f"{name} must be on the device of the scores; got {name} on {tensor_device} and scores on "
+        f"{device}. Pass {name}.to(scores.device)."
     )
 
 
-def _raise_not_dense(given: object, name: str) -> NoReturn:
-    if not isinstance(given, Tensor):
+def _raise_not_dense(value: object, name: str) -> NoReturn:
+    if not isinstance(value, Tensor):
         raise ValueError(
-            f"{name} must be a tensor; got {type(given).__name__}. Pass torch.as_tensor({name}), "
+            f"{name} must be a tensor; got {type(value).__name__}. Pass torch.as_tensor({name}), "
             "or call everypair.pair_loss, which takes arrays and lists."
         )
     raise ValueError(
-        f"{name} must be a dense tensor; got the layout {given.layout}. Pass {name}.to_dense()."
+        f"{name} must be a dense tensor; got the layout {value.layout}. Pass {name}.to_dense()."
     )

@@ -106,12 +106,12 @@ class _PairSums(Function):
         hvp = None if vector is None else pair_sums(*inputs, vector, *ctx.options)[2]
         if ctx.is_product:
             return *[None] * 4, hvp, *[None] * 5
-        dtype, found = inputs[0].dtype, None
+        dtype, gradient = inputs[0].dtype, None
         if factor is not None:
-            found = (grad * (factor if factor.dim() == 0 else factor.unsqueeze(-1))).to(dtype)
+            gradient = (grad * (factor if factor.dim() == 0 else factor.unsqueeze(-1))).to(dtype)
         if hvp is not None:
-            found = hvp.to(dtype) if found is None else found + hvp.to(dtype)
-        return found, *[None] * 9
+            gradient = hvp.to(dtype) if gradient is None else gradient + hvp.to(dtype)
+        return gradient, *[None] * 9
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor | None, None, Tensor]:

@@ -253,14 +253,14 @@ def _checked(
     x, y = in_tasks(scores.detach()), in_tasks(target)
     w = None if weights is None else in_tasks(weights).double()
     g = None if groups is None else in_tasks(groups).long()
-    known, w_known = y, w
+    known_labels, known_weights = y, w
     if options.missing and bool(y.isnan().any()):
-        known, w_known = _inputs.without_missing(y, w)
+        known_labels, known_weights = _inputs.without_missing(y, w)
     if options.check is not False:
-        _inputs.check_values(x, known, w_known, options.pairs)
+        _inputs.check_values(x, known_labels, known_weights, options.pairs)
     if _needs_all_rows(options):
         return Rows(x, y.to(_inputs.LABEL_DTYPES[y.dtype]), w, g), options
-    return Rows(x, y > 0, w_known, g), options
+    return Rows(x, y > 0, known_weights, g), options
 
 
 def check_gradients(gradients: str) -> str:
@@ -272,8 +272,8 @@ def check_gradients(gradients: str) -> str:
 
 def _description(scores: Tensor, rows: Rows, weights: Tensor | None, options: LossOptions) -> str:
     """Return what must be the same on all ranks."""
-    given = {"weights": weights, "groups": rows.groups}
-    tensors = " and ".join(name for name, tensor in given.items() if tensor is not None)
+    columns = {"weights": weights, "groups": rows.groups}
+    tensors = " and ".join(name for name, tensor in columns.items() if tensor is not None)
     labels = f"labels of type {rows.labels.dtype}, " if _needs_all_rows(options) else ""
     shape = ", ".join(["n", *map(str, scores.shape[1:])])
     reduction = "none" if options.by_task else "mean" if options.mean else "sum"
@@ -302,8 +302,8 @@ def _loss_of_all_rows(
     result = _dispatch.evaluate(x.t(), y.t(), w, g, options._replace(check=False), grad=grad)
     begin = sum(n_rows[: processes.rank])
     end = begin + n_rows[processes.rank]
-    own = None if result.grad is None else result.grad[:, begin:end]
-    return GlobalLoss(result.value.double(), cast("Tensor", result.pair_weight), own)
+    rows_grad = None if result.grad is None else result.grad[:, begin:end]
+    return GlobalLoss(result.value.double(), cast("Tensor", result.pair_weight), rows_grad)
 
 
 def _minority_loss(
@@ -338,8 +338,8 @@ def _minority_loss(
     for k in range(n_tasks):
         if totals[k].all():
             x, w, g = (
-                None if own is None or gathered is None else torch.cat((own[k], gathered[k]))
-                for own, gathered in zip(columns, others, strict=True)
+                None if column is None or tail is None else torch.cat((column[k], tail[k]))
+                for column, tail in zip(columns, others, strict=True)
             )
             x = cast("Tensor", x)
             of_others = rows.labels.new_full((len(x) - n,), bool(pos_is_small[k]))

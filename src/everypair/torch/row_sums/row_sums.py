@@ -41,7 +41,7 @@ class Pairs(NamedTuple):
     plan : Plan
     of_arrays : bool
         Whether the plan takes NumPy arrays, and not tensors.
-    own : list of three floats or None
+    self_pair : list of three floats or None
         If rows and other rows are the same: value, slope and curvature of the pair of a row with
         itself, which does not count.
     third_is_zero : bool
@@ -52,7 +52,7 @@ class Pairs(NamedTuple):
 
     plan: Any
     of_arrays: bool
-    own: list[float] | None
+    self_pair: list[float] | None
     third_is_zero: bool
     finite: Tensor
 
@@ -61,12 +61,12 @@ class Pairs(NamedTuple):
         w = weights.detach().double()
         if self.of_arrays:
             arrays = self.plan.sums(array_from(w), orders, per_other=per_other)
-            found = [torch.from_numpy(a).to(weights.device) for a in arrays]
+            result = [torch.from_numpy(a).to(weights.device) for a in arrays]
         else:
-            found = self.plan.sums(w, orders, per_other=per_other)
-        if self.own is not None:
-            found = [sums - w * self.own[k] for sums, k in zip(found, orders, strict=True)]
-        return [torch.where(self.finite, sums, torch.nan) for sums in found]
+            result = self.plan.sums(w, orders, per_other=per_other)
+        if self.self_pair is not None:
+            result = [sums - w * self.self_pair[k] for sums, k in zip(result, orders, strict=True)]
+        return [torch.where(self.finite, sums, torch.nan) for sums in result]
 
 
 @skip_compiler
@@ -171,30 +171,30 @@ def all_pairs(
     float64. The first argument of `row_sums` is `x`, and not a copy, for gradients.
     """
     terms = surrogate.at_margin(margin)
-    own = own_pair(terms, wide=wide) if y is x else None
+    self_pair = own_pair(terms, wide=wide) if y is x else None
     x, y = x.detach().double(), y.detach().double()
     on_cpu = _dispatch.choose_backend(x) == "cpu" or x.device.type == "mps"
-    found: Plan | RowSums
+    plan: Plan | RowSums
     if on_cpu:
         codes = None if groups is None else (array_from(groups[0]), array_from(groups[1]))
-        found = Plan(array_from(x), array_from(y), terms, codes, wide=wide)
+        plan = Plan(array_from(x), array_from(y), terms, codes, wide=wide)
     else:
         compensated = needs_low_parts(terms, wide=wide, weighted=True, grouped=groups is not None)
         xp = TorchArrays(x, compensated=compensated)
-        found = RowSums(xp, x, y, groups, by_kind(terms, wide=wide))
+        plan = RowSums(xp, x, y, groups, by_kind(terms, wide=wide))
     finite = x.isfinite().all() & y.isfinite().all()
-    return Pairs(found, on_cpu, own, surrogate.is_polynomial, finite)
+    return Pairs(plan, on_cpu, self_pair, surrogate.is_polynomial, finite)
 
 
 class _RowSums(Function):
-    """Sums for the `own` rows over the `other` rows.
+    """Sums for each of the rows `x` over the rows `y`.
 
-    Own rows are the rows and other rows are the others, or the reverse with `per_other`.
+    `x` are the rows and `y` the other rows, or the reverse with `per_other`.
     """
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor, other: Tensor, weights: Tensor, *options: Any) -> Tensor:
-        ctx.save_for_backward(own, other, weights)
+    def forward(ctx: Any, x: Tensor, y: Tensor, weights: Tensor, *options: Any) -> Tensor:
+        ctx.save_for_backward(x, y, weights)
         ctx.options = pairs, order, per_other, dtype = options
         # The slopes that backward needs share most of their work with the values.
         orders = (order, order + 1) if ctx.needs_input_grad[0] and order < 2 else (order,)
@@ -203,7 +203,7 @@ class _RowSums(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        own, other, weights = ctx.saved_tensors
+        x, y, weights = ctx.saved_tensors
         pairs, order, per_other, dtype = ctx.options
         sign = 1.0 if per_other else -1.0
         for_own = for_other = for_weights = None
@@ -216,25 +216,25 @@ class _RowSums(Function):
         if ctx.needs_input_grad[0] and order < 2:
             slopes = ctx.slopes[0]
             if torch.is_grad_enabled():  # for the derivatives of the gradient
-                slopes = row_sums(own, other, weights, pairs, order + 1, per_other, dtype)
-            for_own = (sign * grad * slopes).to(own.dtype)
+                slopes = row_sums(x, y, weights, pairs, order + 1, per_other, dtype)
+            for_own = (sign * grad * slopes).to(x.dtype)
         if ctx.needs_input_grad[1] and order < 2:
-            slopes = _again(other, own, grad, pairs, order + 1, not per_other, dtype)
-            for_other = (-sign * weights * slopes).to(other.dtype)
+            slopes = _again(y, x, grad, pairs, order + 1, not per_other, dtype)
+            for_other = (-sign * weights * slopes).to(y.dtype)
         if ctx.needs_input_grad[2]:
-            for_weights = _again(other, own, grad, pairs, order, not per_other, dtype)
+            for_weights = _again(y, x, grad, pairs, order, not per_other, dtype)
             for_weights = for_weights.to(weights.dtype)
         return for_own, for_other, for_weights, *[None] * 4
 
 
 row_sums = cast("Callable[..., Tensor]", _RowSums.apply)
-"""(own, other, weights, pairs, order, per_other, dtype): see `_RowSums`."""
+"""(x, y, weights, pairs, order, per_other, dtype): see `_RowSums`."""
 
 
-def _again(own: Tensor, other: Tensor, weights: Tensor, *options: Any) -> Tensor:
+def _again(x: Tensor, y: Tensor, weights: Tensor, *options: Any) -> Tensor:
     """Return `row_sums` in a backward; part of a graph only if there is one."""
     if torch.is_grad_enabled():
-        return row_sums(own, other, weights, *options)
+        return row_sums(x, y, weights, *options)
     pairs, order, per_other, dtype = options
     return cast("Tensor", pairs.sums(weights, (order,), per_other)[0].to(dtype))
 
@@ -243,8 +243,8 @@ def _codes(
     groups: Tensor | None, other_groups: Tensor | None, x: Tensor, others: Tensor | None
 ) -> Groups:
     """Return the numbers of the groups of rows and others, after checking them."""
-    given = [groups] if others is None else [groups, other_groups]
-    if (others is None and other_groups is not None) or len({g is None for g in given}) > 1:
+    arguments = [groups] if others is None else [groups, other_groups]
+    if (others is None and other_groups is not None) or len({g is None for g in arguments}) > 1:
         raise ValueError(
             "groups and other_groups must be given together with others, and groups alone without "
             "others; one of them is missing or too much."
@@ -253,11 +253,11 @@ def _codes(
         return None
     check_groups(groups, "groups", x.shape, x.device)
     if others is None or other_groups is None:
-        (own,) = group_codes(groups.reshape(-1))
-        return own, own
+        (codes,) = group_codes(groups.reshape(-1))
+        return codes, codes
     check_groups(other_groups, "other_groups", others.shape, others.device)
-    own, of_others = group_codes(groups.reshape(-1), other_groups.reshape(-1))
-    return own, of_others
+    codes, other_codes = group_codes(groups.reshape(-1), other_groups.reshape(-1))
+    return codes, other_codes
 
 
 def group_codes(*groups: Tensor) -> list[Tensor]:

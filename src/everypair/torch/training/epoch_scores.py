@@ -77,8 +77,8 @@ class EpochScores:
         """Check the values of joined rows and return those of each task."""
         accumulators = []
         columns = (each_row(column, rows[0].shape) for column in (known(rows), *rows))
-        for kept, *task in zip(*columns, strict=True):
-            arrays: list[Any] = [None if t is None else t[kept].numpy() for t in task]
+        for is_known, *task in zip(*columns, strict=True):
+            arrays: list[Any] = [None if t is None else t[is_known].numpy() for t in task]
             accumulators.append(PairAccumulator(**self._kinds))
             accumulators[-1].add(*arrays)
         return accumulators

@@ -153,10 +153,10 @@ def large_batch_backward(
                 "order is fixed or drawn from torch's generators."
             )
         with nullcontext() if number == len(grads) else no_sync():
-            again = _scores(model, part[0], len(grad))
-            with torch.autocast(again.device.type, enabled=False):
-                torch.autograd.backward(again, grad)
-        difference = torch.maximum(difference, (again.detach() - first).abs().max().float())
+            replay = _scores(model, part[0], len(grad))
+            with torch.autocast(replay.device.type, enabled=False):
+                torch.autograd.backward(replay, grad)
+        difference = torch.maximum(difference, (replay.detach() - first).abs().max().float())
     # Far above the rounding errors of different kernels with and without a graph.
     tolerance = torch.finfo(scores.dtype).eps ** 0.5 * max(1.0, scores.detach().abs().max().item())
     if difference.item() > tolerance:

@@ -165,7 +165,7 @@ class EpochMonitor:
         self.writer = writer
         self.history: list[dict[str, float]] = []
         self.findings: list[Finding] = []
-        self._running: dict[str, EpochScores] = {}
+        self._epoch_scores: dict[str, EpochScores] = {}
 
     @property
     def advice(self) -> str:
@@ -195,9 +195,9 @@ class EpochMonitor:
         weights, groups : (n,), optional
             As in the loss.
         """
-        scores_of = self._running.get(split) or EpochScores(self.pairs, self.censoring)
+        scores_of = self._epoch_scores.get(split) or EpochScores(self.pairs, self.censoring)
         scores_of.add(scores, labels, weights, groups)
-        self._running[split] = scores_of
+        self._epoch_scores[split] = scores_of
         if self.train_split is None:
             self.train_split = split
 
@@ -214,16 +214,16 @@ class EpochMonitor:
         DivergenceError
             If the training diverged and `on_divergence` is "raise". The record is kept.
         """
-        epoch, running = len(self.history), self._running
+        epoch, epoch_scores = len(self.history), self._epoch_scores
         values, problems = self._evaluated()
         record: dict[str, float] = {"epoch": epoch, **values}
         self.history.append(record)
         if self.writer is not None:
             for tag, value in values.items():
                 self.writer.add_scalar(tag, value, epoch)
-        if self.train_split in running:
+        if self.train_split in epoch_scores:
             dtype = torch.promote_types(
-                running[self.train_split].batches[0][0].dtype, torch.float32
+                epoch_scores[self.train_split].batches[0][0].dtype, torch.float32
             )
             problems.append((self.train_split, self._loss_problem(torch.finfo(dtype).max)))
         for split, problem in problems:
@@ -309,17 +309,17 @@ class EpochMonitor:
 
     def _evaluated(self) -> tuple[dict[str, float], list[tuple[str, Problem | None]]]:
         """Return the metrics and the problem of each split, and forget the batches."""
-        if not self._running:
+        if not self._epoch_scores:
             raise ValueError("an epoch must have at least one batch; call update() first.")
         metrics: dict[str, float] = {}
         problems = []
-        for split, scores in self._running.items():
+        for split, scores in self._epoch_scores.items():
             rows = scores.joined()
             problem = _finite_problem(rows, [batch[0].shape[-1] for batch in scores.batches])
             tasks = [] if problem else scores.tasks(rows)
             problems.append((split, problem or self._rank_problem(tasks)))
             metrics |= {f"{split}/{name}": value for name, value in self._means(tasks).items()}
-        self._running = {}
+        self._epoch_scores = {}
         return metrics, problems
 
     def _means(self, tasks: list[PairAccumulator]) -> dict[str, float]:
@@ -356,14 +356,14 @@ class EpochMonitor:
         """Return the problem of rows that cannot be ranked, or that the model does not rank."""
         n_pos, n_neg = sum(task.n_pos for task in tasks), sum(task.n_neg for task in tasks)
         if self.pairs == "binary" and not (n_pos and n_neg):
-            what = f"there are {n_pos} positives and {n_neg} negatives, so no pair to rank."
-            return "one class", what
+            reason = f"there are {n_pos} positives and {n_neg} negatives, so no pair to rank."
+            return "one class", reason
         scores = [task.rows().scores for task in tasks if task.n_rows]
         bounds = {bound for part in scores for bound in (part.min(), part.max())}
         # In the first epoch this is no problem: a linear model may start at zero.
         if self.history and len(bounds) == 1:
-            what = "every row has the same score: the network no longer depends on its input."
-            return "constant", what
+            reason = "every row has the same score: the network no longer depends on its input."
+            return "constant", reason
         return None
 
     def _loss_problem(self, largest: float) -> Problem | None:

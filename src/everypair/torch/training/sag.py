@@ -124,11 +124,11 @@ class SAG(Optimizer):
         if not state:
             state["gradients"] = w.new_zeros((self.n_batches, *w.shape))
             state["total"] = torch.zeros_like(w)
-        stored, total = state["gradients"][index], state["total"]
-        total.sub_(stored)
+        gradient, total = state["gradients"][index], state["total"]
+        total.sub_(gradient)
         # A parameter without a gradient does not depend on this batch: its gradient is zero.
-        stored.zero_() if w.grad is None else stored.copy_(w.grad)
-        total.add_(stored)
+        gradient.zero_() if w.grad is None else gradient.copy_(w.grad)
+        total.add_(gradient)
         if index == self.n_batches - 1:
             # Sum again about once per pass, so that rounding errors do not accumulate.
             total.copy_(state["gradients"].sum(0))

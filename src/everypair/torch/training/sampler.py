@@ -281,5 +281,5 @@ def _quota(
 def _bounds(n_places: int, n_batches: int) -> Rows:
     """Divide places among batches as evenly as possible, the first batches having one more."""
     i = np.arange(n_batches + 1)
-    whole, rest = divmod(n_places, max(n_batches, 1))
-    return i * whole + np.minimum(i, rest)
+    quotient, remainder = divmod(n_places, max(n_batches, 1))
+    return i * quotient + np.minimum(i, remainder)

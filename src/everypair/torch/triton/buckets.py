@@ -67,8 +67,8 @@ NARROW = frozenset((torch.float32, torch.bfloat16, torch.float16))
 def buckets_fit(scores: Tensor, tasks: int, terms: tuple[KnotTerm, ...]) -> bool:
     """Return whether `by_buckets` can compute this, given no weights, vector or Hessian."""
     _, b0, b1, _, truncated = terms[0]
-    most = n_multiprocessors(scores.device) // tasks
-    fits = scores.shape[-1] <= min(MOST_ROWS, most * ROWS_PER_PROGRAM)
+    max_programs = n_multiprocessors(scores.device) // tasks
+    fits = scores.shape[-1] <= min(MOST_ROWS, max_programs * ROWS_PER_PROGRAM)
     return len(terms) == 1 and truncated and not (b0 or b1) and scores.dtype in NARROW and fits
 
 
@@ -84,15 +84,15 @@ def by_buckets(job: Job) -> Trace:
     }  # fmt: skip
 
     def run(step: tl.constexpr, level: int = 0) -> Launched | None:
-        alone = step is SCAN and not INTERPRETED
+        is_alone = step is SCAN and not INTERPRETED
         return launch(
-            certified, (shape.chunks if alone else shape.programs, tasks), tensors,
+            certified, (shape.chunks if is_alone else shape.programs, tasks), tensors,
             {"n": n, "shift": shift, "b2": b2, "P": shape.programs, "level": level},
             {**constants, "STEP": step.value},
-            num_warps=SCAN_WARPS if alone else shape.warps,
-            maxnreg=255 if alone else shape.registers,
+            num_warps=SCAN_WARPS if is_alone else shape.warps,
+            maxnreg=255 if is_alone else shape.registers,
             enable_fp_fusion=True,
-            launch_cooperative_grid=alone or step is ALL or step is DEEPER,
+            launch_cooperative_grid=is_alone or step is ALL or step is DEEPER,
         )  # fmt: skip
 
     if INTERPRETED:
@@ -126,9 +126,9 @@ class _Shape(NamedTuple):
 @lru_cache(maxsize=256)
 def _shape(n: int, tasks: int, multiprocessors: int) -> _Shape:
     block, warps = next(shape for rows, shape in SHAPES.items() if n * tasks >= rows)
-    most = max(multiprocessors // tasks, 1)
-    programs = min(most, -(-n // block))
-    padded = power_of_2(most)  # of `most`, so that batches of different sizes share a kernel
+    max_programs = max(multiprocessors // tasks, 1)
+    programs = min(max_programs, -(-n // block))
+    padded = power_of_2(max_programs)  # so that batches of different sizes share a kernel
     chunks = 1 if INTERPRETED else min(power_of_2(programs // 2 + 1), MOST_CHUNKS.value)
     registers, words = min(255, 2048 // warps), bucket_words(tasks, programs, padded)
     return _Shape(programs, padded, chunks, block, warps, registers, words)

@@ -88,15 +88,15 @@ def by_levels(
     columns = MOMENTS.value + (vector is not None)
 
     def both_halves(a: Tensor, dtype: torch.dtype) -> Tensor:
-        found = torch.empty((tasks, 2, n), dtype=dtype, device=device)
-        found[:, 0] = a.reshape(tasks, n)
-        return found
+        halves = torch.empty((tasks, 2, n), dtype=dtype, device=device)
+        halves[:, 0] = a.reshape(tasks, n)
+        return halves
 
     def room(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=device)
 
-    def sums(wanted: bool) -> Tensor:
-        return torch.zeros((tasks, n if wanted else 1), dtype=torch.float64, device=device)
+    def sums(is_requested: bool) -> Tensor:
+        return torch.zeros((tasks, n if is_requested else 1), dtype=torch.float64, device=device)
 
     slopes, masses, curves = sums(grad), sums(hess), sums(vector is not None)
     shares = torch.zeros((tasks, 2, programs), dtype=torch.float64, device=device)
@@ -130,8 +130,8 @@ def by_levels(
     loss, pairs = (part.reshape(shape) for part in shares.sum(-1).unbind(1))
     scale = torch.where(pairs > 0.0, 1.0 / pairs, 1.0) if mean else torch.ones_like(pairs)
 
-    def finished(part: Tensor, wanted: bool) -> Tensor | None:
-        if not wanted:
+    def finished(part: Tensor, is_requested: bool) -> Tensor | None:
+        if not is_requested:
             return None
         return (part.reshape(scores.shape) * scale[..., None] + bad[..., None]).to(dtype)
 
@@ -150,12 +150,12 @@ class _Repeated:
     ) -> None:  # fmt: skip
         self._launch = kernel, grid, tensors
         self._constants, self._warps = constants, warps
-        self._known: tuple[Any, ...] | None = None
+        self._call: tuple[Any, ...] | None = None
 
     def launch(self, n: int, bit: int) -> None:
         """Launch the kernel; after the first time without the look-up in `launch`."""
-        if self._known is not None:
-            run, addresses, constants, stream = self._known
+        if self._call is not None:
+            run, addresses, constants, stream = self._call
             run(*addresses, n, bit, *constants, stream=stream)
             return
         scalars = {"n": n, "bit": bit}
@@ -166,4 +166,4 @@ class _Repeated:
             tensors = self._launch[2]
             addresses = [tensors[name].data_ptr() for name in launched.pointers]
             stream = current_stream(tensors["ranked"].device)
-            self._known = launched.run, addresses, launched.values[2:], stream
+            self._call = launched.run, addresses, launched.values[2:], stream

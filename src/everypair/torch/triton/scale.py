@@ -21,10 +21,10 @@ def scale_in_place(grad: Tensor, factor: Tensor) -> Tensor:
     """
     n = grad.numel()
     key = n, grad.dtype, factor.dtype, grad.device
-    known = _launched.get(key)
+    launched = _launched.get(key)
     at_grad, at_factor = grad.data_ptr(), factor.data_ptr()
-    if known is not None and not (at_grad | at_factor) & 15:
-        known.run(at_grad, at_factor, *known.values, stream=current_stream(grad.device))
+    if launched is not None and not (at_grad | at_factor) & 15:
+        launched.run(at_grad, at_factor, *launched.values, stream=current_stream(grad.device))
         return grad
     grid = min(2 * n_multiprocessors(grad.device), -(-n // _BLOCK)), 1
     launched = launch(

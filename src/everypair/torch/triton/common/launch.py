@@ -103,18 +103,18 @@ def buffers(job: Job, n_words: int, n_counters: int, **more: Tensor) -> dict[str
     n_words += n_words % 2  # addresses stay multiples of 16
     workspace = torch.empty(n_words + job.tasks, dtype=torch.float64, device=device)
     counters = zeroed_counters(n_counters, device)
-    found: dict[str, Any] = {
+    tensors: dict[str, Any] = {
         "scores": job.scores, "labels": job.labels, "weights": job.weights, "vector": job.vector,
         "one_class": job.one_class, "value": job.value, "pair_weight": job.pair_weight,
         "grad": job.grad, "hess": job.hess, "hvp": job.hvp,
         "workspace": workspace, "counters": counters, **more,
     }  # fmt: skip
     for name, placeholder in PLACEHOLDERS.items():
-        if found[name] is None:
-            found[name] = found[placeholder]
+        if tensors[name] is None:
+            tensors[name] = tensors[placeholder]
     if job.pair_weight is None:
-        found["pair_weight"] = workspace[n_words:]
-    return found
+        tensors["pair_weight"] = workspace[n_words:]
+    return tensors
 
 
 def power_of_2(n: int) -> int:
@@ -163,28 +163,28 @@ def launch(
         names = tuple(tuple(name for name in kinds if kinds[name] == kind) for kind in range(3))
         _arguments[id(kernel)] = names
     pointers, scalar_names, constant_names = names
-    given = [tensors[name] for name in pointers]
+    arguments = [tensors[name] for name in pointers]
     numbers = [scalars[name] for name in scalar_names]
-    chosen = [constants[name] for name in constant_names]
-    addresses = [tensor.data_ptr() for tensor in given]
+    constant_values = [constants[name] for name in constant_names]
+    addresses = [tensor.data_ptr() for tensor in arguments]
     if INTERPRETED or reduce(or_, addresses) % 16:
-        named = dict(zip(constant_names, chosen, strict=True))
-        kernel[grid](*given, *numbers, **named, **options)
+        keywords = dict(zip(constant_names, constant_values, strict=True))
+        kernel[grid](*arguments, *numbers, **keywords, **options)
         return None
-    device = given[0].device
+    device = arguments[0].device
     key = (
-        id(kernel), device, grid, *[tensor.dtype for tensor in given],
-        *map(_specialised, numbers), *chosen, *options.items(),
+        id(kernel), device, grid, *[tensor.dtype for tensor in arguments],
+        *map(_specialised, numbers), *constant_values, *options.items(),
     )  # fmt: skip
     run = _compiled.get(key)
     if run is None:
         whole = (*grid, 1)
-        named = dict(zip(constant_names, chosen, strict=True))
-        compiled = kernel.warmup(*given, *numbers, **named, **options, grid=whole)
+        keywords = dict(zip(constant_names, constant_values, strict=True))
+        compiled = kernel.warmup(*arguments, *numbers, **keywords, **options, grid=whole)
         if len(_compiled) >= _MOST_COMPILED:
             _compiled.clear()
         run = _compiled[key] = compiled[whole]
-    values = (*numbers, *chosen)
+    values = (*numbers, *constant_values)
     run(*addresses, *values, stream=current_stream(device))
     return Launched(run, pointers, values)
 

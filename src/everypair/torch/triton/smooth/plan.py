@@ -49,19 +49,19 @@ def by_powers(job: Job) -> None:
     scores, n, tasks, device = job.scores, job.n, job.tasks, job.scores.device
     wide = scores.dtype is torch.float64
     has_vector = job.vector is not None
-    asked = True, job.grad is not None, job.hess is not None or has_vector
-    found, fits, n_powers, linear, at_0 = fitted(job.terms, wide, asked)
-    if asked[2] or WIDTH == 0.0:
+    requested = True, job.grad is not None, job.hess is not None or has_vector
+    numbers, fits, n_powers, linear, at_0 = fitted(job.terms, wide, requested)
+    if requested[2] or WIDTH == 0.0:
         at_0 = None
-    ranked, order = _positions(job, found.shift).sort(dim=-1, stable=True)
-    has_low = wide and found.shift != 0.0
+    ranked, order = _positions(job, numbers.shift).sort(dim=-1, stable=True)
+    has_low = wide and numbers.shift != 0.0
     kinds = 1 + has_vector
     size = kinds * n_powers * (1 + linear) + 2 + kinds
     blocks = -(-n // (CHUNK * CHUNKS))
     padded = blocks * CHUNK * CHUNKS
 
-    def rows(dtype: torch.dtype, wanted: bool = True) -> Tensor:
-        return torch.empty(tasks * padded if wanted else 1, dtype=dtype, device=device)
+    def rows(dtype: torch.dtype, is_needed: bool = True) -> Tensor:
+        return torch.empty(tasks * padded if is_needed else 1, dtype=dtype, device=device)
 
     weight_type = torch.int8
     if job.weights is not None:
@@ -72,7 +72,7 @@ def by_powers(job: Job) -> None:
     moment_words = WORDS.value * tasks * blocks
     tensors = buffers(
         job, chunk_words + block_words + partial_words + moment_words + tasks * blocks, tasks,
-        terms=on_device((*found, *(at_0 or ())), device), ranked=ranked, order=order,
+        terms=on_device((*numbers, *(at_0 or ())), device), ranked=ranked, order=order,
         position=rows(ranked.dtype if ranked.dtype.itemsize >= 4 else torch.float32),
         low=rows(torch.float64, has_low), signed=rows(weight_type),
         along=rows(torch.float64, has_vector), row=rows(torch.int32),

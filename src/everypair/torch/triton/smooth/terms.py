@@ -47,12 +47,12 @@ def _is_smooth(table: Table) -> bool:
 
     The relative error of a fit grows by the square of its degree with each derivative (Markov).
     """
-    allowed = 4.0 * table.bound
+    max_jump = 4.0 * table.bound
     polynomials = (table.p[:, 1, 0] - table.p[:, 0, 0]) / table.units.ravel()
     for polynomial, (below, above) in zip(polynomials, table.c.sum(-1), strict=True):
-        if not abs(above - below + polynomial) <= allowed * max(1.0, abs(below), abs(above)):
+        if not abs(above - below + polynomial) <= max_jump * max(1.0, abs(below), abs(above)):
             return False
-        allowed *= table.c.shape[-1] ** 2
+        max_jump *= table.c.shape[-1] ** 2
     return True
 
 
@@ -79,15 +79,15 @@ class Fitted(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def fitted(terms: tuple[PairTerm, ...], wide: bool, asked: tuple[bool, bool, bool]) -> Fitted:
+def fitted(terms: tuple[PairTerm, ...], wide: bool, requested: tuple[bool, bool, bool]) -> Fitted:
     """Return what the kernels take; one function, because hashing the terms takes microseconds.
 
-    `asked` says which of value, slope and curvature are needed; the coefficients of others are 0.
+    `requested` says which of value, slope and curvature are needed; coefficients of others are 0.
     """
     table = table_of(terms, wide)
-    n_powers = table.n_powers(*np.flatnonzero(asked))
+    n_powers = table.n_powers(*np.flatnonzero(requested))
     fits = np.stack([table.c, table.e], -1)[:, ::-1, :n_powers]  # the side above 0 comes first
-    fits = np.where(np.reshape(asked, (3, 1, 1, 1)), fits, 0.0)
+    fits = np.where(np.reshape(requested, (3, 1, 1, 1)), fits, 0.0)
     at_0 = None if wide else expansion(terms)
     return Fitted(
         numbers(table), tuple(fits.ravel().tolist()), n_powers, bool(fits[..., 1].any()), at_0
