@@ -73,6 +73,8 @@ DRAWN = [
     (92, 0.004, 0.02, (30421,)),
     # A product of a steep exponential's Hessian, next to the largest double; a gradient of 1e-317.
     (111, 0.004, 0.02, (23697, 50473)),
+    # A score and a margin whose sum overflows.
+    (113, 0.004, 0.02, (3847,)),
 ]
 
 

@@ -130,10 +130,12 @@ double solve(const GroupRows<S>& rows, const Question& original) {
     if (original.exponential) return ExponentialSums<S>(rows, *original.exponential).run();
     const Survey& survey = rows.survey;
     const double gap = survey.max_neg - survey.min_pos;
-    // How far the lowest positive and the highest negative are beyond a knot, without a rounded sum.
+    // How far the lowest positive and the highest negative are beyond a knot, without a rounded sum. The low
+    // part of a sum that overflows is NaN.
     const auto reach_of = [&](const Term& term) {
         const DoubleDouble end = DoubleDouble::sum(survey.max_neg, term.shift);
-        return (end.high - survey.min_pos) + end.low;
+        const double distance = end.high - survey.min_pos;
+        return std::isfinite(end.high) ? distance + end.low : distance;
     };
     // Terms that no pair reaches are left out.
     Scratch scratch;
